@@ -35,7 +35,7 @@ from headgate.control_protocol.testing.contract.world import record
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import ensure_table
+from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 ROWS = 10
 
@@ -55,7 +55,7 @@ def fill(path: Path, commits: int) -> None:
     settings = load(path)
     with load_catalog(settings.catalog.name, settings.catalog.properties) as catalog:
         name = settings.table.identifier
-        ensure_table(catalog, name, declaration_of(settings.table))
+        create_table_if_missing(catalog, name, declaration_of(settings.table))
         table = IcebergTable(catalog, name, SinkName(settings.name))
         landed = table.commit(CommitAttempt(table.read(), record(1, 0), ()))
         loaded = catalog.load_table(name)

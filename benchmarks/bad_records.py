@@ -43,7 +43,7 @@ from headgate.data_plane.write.write_batch import write_chunks, write_ranges
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SEED = 7
 ROUNDS = 4
@@ -198,8 +198,8 @@ def main() -> None:
             },
         )
         workload = WORKLOADS[chosen.workload]
-        ensure_table(catalog, "db.rows", TableDeclaration(workload.columns))
-        ensure_table(catalog, "db.aside", quarantine_declaration())
+        create_table_if_missing(catalog, "db.rows", TableDeclaration(workload.columns))
+        create_table_if_missing(catalog, "db.aside", quarantine_declaration())
         measure(Bench(catalog, chosen.bootstrap, workload, chosen.records), chosen.bad)
         catalog.close()
 

@@ -35,7 +35,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 MARKS = (1, 100, 300, 1000, 2000, 5000)
 APPENDS_MAX = 300  # beyond that it takes minutes
@@ -72,7 +72,7 @@ def headgate(catalog: Catalog, partitions: int, keep: int | None) -> Callable[[i
     identifier = f"db.keep_{keep or 'all'}"
     asked = {"history.expire.max-snapshot-age-ms": "1"} if keep else {}
     asked["history.expire.min-snapshots-to-keep"] = str(keep or 2**31 - 1)
-    ensure_table(catalog, identifier, TableDeclaration({"id": "long"}, properties=asked))
+    create_table_if_missing(catalog, identifier, TableDeclaration({"id": "long"}, properties=asked))
     table = IcebergTable(catalog, identifier, SINK)
     view = table.read()
 
@@ -97,7 +97,7 @@ def headgate(catalog: Catalog, partitions: int, keep: int | None) -> Callable[[i
 
 
 def append(catalog: Catalog) -> Callable[[int], object]:
-    ensure_table(catalog, "db.append", TableDeclaration({"id": "long"}))
+    create_table_if_missing(catalog, "db.append", TableDeclaration({"id": "long"}))
     table = catalog.load_table("db.append")
     rows = pa.table({"id": pa.array([1], pa.int64())})
     return lambda _: table.append(rows)

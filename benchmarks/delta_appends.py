@@ -57,7 +57,7 @@ from headgate.native.byte_arrays import Packed
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SINK, PARTITION = SinkName("benchmark"), TopicPartition("trips", 0)
 CHUNK = 20_000
@@ -89,7 +89,7 @@ def iceberg(folder: Path, rows: Sequence[bytes], commits: int) -> float:
         "warehouse": (folder / "warehouse").as_uri(),
     }
     with load_catalog("benchmark", properties) as catalog:
-        ensure_table(catalog, "db.t", TableDeclaration(TYPES))
+        create_table_if_missing(catalog, "db.t", TableDeclaration(TYPES))
         table = IcebergTable(catalog, "db.t", SINK)
         return appended(table, Plans(catalog).load_plan, rows, commits)
 

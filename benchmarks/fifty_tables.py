@@ -29,7 +29,7 @@ from comparison.topic import Topic
 from comparison.workloads import TAXI, Workload, taxi
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from rivals.flink import flink_command, flink_settings, lines, source_table
 
 SYSTEMS = ("headgate", "flink")
@@ -61,7 +61,7 @@ class Lake:
         columns = kinds(self.tables).columns
         with closing(load_catalog(CATALOG, self.properties)) as catalog:
             for name in self.names:
-                ensure_table(catalog, f"{NAMESPACE}.{name}", TableDeclaration(columns))
+                create_table_if_missing(catalog, f"{NAMESPACE}.{name}", TableDeclaration(columns))
 
     @property
     def names(self) -> list[str]:

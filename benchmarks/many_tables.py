@@ -49,7 +49,7 @@ from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SINK, AT = SinkName("shop"), TopicPartition("events", 0)
 LEDGER, ASIDE = "db.ledger", "db.rejected"
@@ -163,7 +163,7 @@ class Shop:
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
             assert time.monotonic() < until_s, f"{self.driver.state.phase} goes on for ever"
-            self.driver.begin_to_lead()
+            self.driver.begin_to_lead_if_caught_up()
             self.driver.run_once(1)
             self._hear()
 
@@ -216,10 +216,10 @@ class Shop:
 
 def make_tables(catalog: Catalog, names: list[str]) -> None:
     """Create the ledger, the quarantine, and the tables that rows go to."""
-    ensure_table(catalog, LEDGER, TableDeclaration({"note": "string"}))
-    ensure_table(catalog, ASIDE, quarantine_declaration())
+    create_table_if_missing(catalog, LEDGER, TableDeclaration({"note": "string"}))
+    create_table_if_missing(catalog, ASIDE, quarantine_declaration())
     for name in names:
-        ensure_table(catalog, name, TableDeclaration({"id": "long"}))
+        create_table_if_missing(catalog, name, TableDeclaration({"id": "long"}))
 
 
 def measured(shop: Shop, touched: list[str], intervals: int) -> tuple[float, float]:

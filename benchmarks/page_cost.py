@@ -42,7 +42,7 @@ from headgate.operations.http.sink_status_cache import COURSE
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.status import status as looking
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SINK = SinkName("trips")
 PARTITIONS = 6
@@ -83,7 +83,7 @@ def answering(_: SinkSettings) -> Iterator[Topics]:
 
 def grown(catalog: Catalog, settings: SinkSettings, number: int) -> None:
     """Give the table so many commits, by writing the metadata file that they would have left."""
-    ensure_table(catalog, settings.table.identifier, TableDeclaration({"id": "long"}))
+    create_table_if_missing(catalog, settings.table.identifier, TableDeclaration({"id": "long"}))
     table = catalog.load_table(settings.table.identifier)
     document: dict[str, Any] = json.loads(table.metadata.model_dump_json())
     now_ms = time.time_ns() // 1_000_000

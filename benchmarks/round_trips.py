@@ -35,7 +35,7 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_an
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 ARROW = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 OURS = {"py-io-impl": "headgate.tables.storage.s3_file_io.S3Files"}
@@ -90,7 +90,7 @@ def told(title: str, exchanges: list[Exchange]) -> None:
 
 
 def commits(lake: Watched, count: int, name: str) -> None:
-    ensure_table(lake.catalog, "db.trips", TableDeclaration(COLUMNS))
+    create_table_if_missing(lake.catalog, "db.trips", TableDeclaration(COLUMNS))
     table = IcebergTable(lake.catalog, "db.trips", SinkName("sink"))
     claim = table.commit(CommitAttempt(table.read(), record(1, 0), ()))
     assert isinstance(claim, Landed), claim

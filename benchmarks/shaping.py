@@ -38,7 +38,7 @@ from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SEED, ROUNDS, CHUNK = 7, 6, 20_000
 
@@ -123,7 +123,7 @@ def main() -> None:
         columns = {"email": "string", "number": "int", **WORKLOADS["taxi"].columns}
         tables = {"string": "db.rows", "fixed(32)": "db.fixed_rows", "binary": "db.binary_rows"}
         for kind, name in tables.items():
-            ensure_table(catalog, name, TableDeclaration({**columns, "email": kind}))
+            create_table_if_missing(catalog, name, TableDeclaration({**columns, "email": kind}))
         runs = {"plain": Shaping(), **({} if chosen.only else shapes())}
         chunks = chunks_of(chosen.records)
         taken: dict[str, float] = dict.fromkeys(runs, 0.0)

@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.write_batch import write_chunks, write_ranges
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SEED = 7
 RECORD_COLUMNS = {"topic": "kafka_topic", "partition": "kafka_partition", "offset": "kafka_offset"}
@@ -57,7 +57,7 @@ def measured_ms(write: Callable[[int], object], batches: int) -> list[float]:
 def measure(folder: Path, workload: Workload, given: argparse.Namespace, topic: str) -> list[float]:
     warehouse = {"uri": f"sqlite:///{folder}/catalog.sqlite", "warehouse": (folder / "w").as_uri()}
     catalog = load_catalog("bench", {"type": "sql", **warehouse})
-    ensure_table(catalog, "db.rows", TableDeclaration({**workload.columns, **TYPES}))
+    create_table_if_missing(catalog, "db.rows", TableDeclaration({**workload.columns, **TYPES}))
     table = catalog.load_table("db.rows")
     start = TableStart(
         "db.rows",

@@ -25,7 +25,7 @@ import headgate
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.demo.producer import ensure_topic, produce
-from headgate.operations.http.app import serve_with_meters
+from headgate.operations.http.app import serving_with_meters_if_configured
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
 from headgate.participant.state import State
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
@@ -69,7 +69,7 @@ def records(count: int) -> Iterator[bytes]:
 def watched(settings: SinkSettings, scrapes: list[int]) -> Iterator[SinkMeters | None]:
     """Run meters and a server, scraped each second."""
     ending = threading.Event()
-    with serve_with_meters(settings) as meters:
+    with serving_with_meters_if_configured(settings) as meters:
         url = f"http://{settings.http.listen}/metrics"
 
         def scrape() -> None:
@@ -107,7 +107,7 @@ def run(home: Path, bootstrap: str, name: str, count: int, *, measured: bool) ->
 def settled(state: State, count: int) -> bool:
     """Return whether the whole topic was read, announced and settled."""
     positions = state.positions
-    waits = state.said.pending or state.work.has_unannounced or len(positions) < PARTITIONS
+    waits = state.said.pending or state.work.has_unannounced_ranges or len(positions) < PARTITIONS
     return not waits and sum(positions.values()) == count
 
 

@@ -51,7 +51,11 @@ from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, key_field_ids
+from headgate.tables.iceberg.table_creation import (
+    TableDeclaration,
+    create_table_if_missing,
+    key_field_ids,
+)
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
@@ -141,7 +145,7 @@ class Table:
 
     def __post_init__(self) -> None:
         asked = {"format-version": "3", "write.parquet.compression-codec": "zstd"}
-        ensure_table(
+        create_table_if_missing(
             self.catalog, self.name, TableDeclaration(self.columns, properties=asked, key=self.key)
         )
         self.started()

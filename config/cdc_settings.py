@@ -90,11 +90,11 @@ class ChangesSettings:
         return None if fails else self.growth_ms
 
     @property
-    def requires_partition_multiples(self) -> bool:
+    def requires_multiple_of_partition_count(self) -> bool:
         """Return whether keys may move between old partitions unless these are multiplied."""
         return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
 
-    def changes_of_key(self, key: tuple[str, ...]) -> Changes | None:
+    def change_rules_for_key(self, key: tuple[str, ...]) -> Changes | None:
         """Return how records change the rows of a table with this key; ``None`` without a key."""
         if not key:
             return None

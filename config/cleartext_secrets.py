@@ -14,22 +14,24 @@ from typing import Any
 from headgate.config.section_schema import keys_of
 from headgate.config.setting_types import Properties, is_secret_name
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.redaction import without_url_password
+from headgate.control_protocol.redaction import with_url_password_masked
 from headgate.control_protocol.secret_references import REFERENCE
 
 _REMOTE_TOKEN = re.compile(r";token=[^;]")
 """Where the address of a Spark Connect server holds a secret."""
 
 
-def find_cleartext_secrets(document: Mapping[str, Any]) -> list[str]:
+def find_keys_with_cleartext_secrets(document: Mapping[str, Any]) -> list[str]:
     """Return the keys of a valid sink file that hold a secret as it is; their values are not.
 
     ``document`` is what ``load.parse_with_document`` returns.
     """
-    return [*_find_secrets_in_section(document, SinkSettings, "")]
+    return [*_find_cleartext_keys_in_section(document, SinkSettings, "")]
 
 
-def _find_secrets_in_section(section: Mapping[str, Any], kind: type, at: str) -> Iterator[str]:
+def _find_cleartext_keys_in_section(
+    section: Mapping[str, Any], kind: type, at: str
+) -> Iterator[str]:
     keys = keys_of(kind)
     for name, value in section.items():
         key, where = keys.get(name), f"{at}.{name}" if at else name
@@ -37,10 +39,10 @@ def _find_secrets_in_section(section: Mapping[str, Any], kind: type, at: str) ->
             continue
         inner = key.inner_section
         if inner and isinstance(value, dict):
-            yield from _find_secrets_in_section(value, inner, where)
+            yield from _find_cleartext_keys_in_section(value, inner, where)
         elif inner and isinstance(value, list):
             for number, each in enumerate(value):
-                yield from _find_secrets_in_section(each, inner, f"{where}[{number}]")
+                yield from _find_cleartext_keys_in_section(each, inner, f"{where}[{number}]")
         elif isinstance(value, dict):
             is_properties = key.hint is Properties or typing.get_origin(key.hint) is Mapping
             for each, text in value.items() if is_properties else ():
@@ -63,4 +65,4 @@ def _has_cleartext_url_secret(value: Any) -> bool:
     if not isinstance(value, str):
         return False
     left = REFERENCE.sub("", value)
-    return without_url_password(left) != left or bool(_REMOTE_TOKEN.search(left))
+    return with_url_password_masked(left) != left or bool(_REMOTE_TOKEN.search(left))

@@ -45,7 +45,7 @@ _WHERE_USED = (
 """Keys that are empty where a sink file does not use what they stand for."""
 
 
-def agreed_settings(settings: SinkSettings) -> Mapping[str, str]:
+def settings_to_agree_on(settings: SinkSettings) -> Mapping[str, str]:
     """Return what START carries about this file: short values as text, long ones as digests.
 
     Participants of two releases compare these (CONFIG-1). So what a release adds must leave them
@@ -66,7 +66,7 @@ def configuration_digest(settings: SinkSettings) -> str:
 
 def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
     quarantine, form = settings.quarantine, settings.format
-    late_by = _text_or_digest(settings.maintenance.late_rows_column)
+    late_by = _text_or_digest(settings.maintenance.column_for_skipping_late_rows)
     rules = rules_of_decoded_columns(settings)
     return {
         "source.topics": _text_or_digest(", ".join(settings.source.topics)),
@@ -79,19 +79,19 @@ def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
         else "",
         "table.schema": _schema_policy_text(settings.table.schema),
         **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
-        **_key_settings(settings),
+        **_keyed_table_settings(settings),
         "format": _digest(
             [
                 form.type,
-                _options_without_secrets(form.options),
+                _options_to_compare(form.options),
                 form.key_type,
-                _options_without_secrets(form.key_options),
+                _options_to_compare(form.key_options),
             ]
         ),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
         "quarantine.table": _text_or_digest(quarantine.table if quarantine.keeps_rejected else ""),
-        **({"quarantine.type": quarantine.type} if settings.has_foreign_quarantine else {}),
+        **({"quarantine.type": quarantine.type} if settings.has_quarantine_of_other_format else {}),
         "transform": _transform_digest(settings),
         **({"shape": _shape_digest(settings)} if settings.shape else {}),
         **({"maintenance.rows_late": f"skip by {late_by}"} if late_by else {}),
@@ -107,7 +107,7 @@ def _transform_digest(settings: SinkSettings) -> str:
     return _digest([transform, "in-process"] if settings.transforms_in_process else transform)
 
 
-def _key_settings(settings: SinkSettings) -> Mapping[str, str]:
+def _keyed_table_settings(settings: SinkSettings) -> Mapping[str, str]:
     """Return the settings that decide which row a record changes; empty without a key."""
     changes, key = settings.changes, settings.table.key
     if not settings.has_keyed_table:
@@ -167,7 +167,7 @@ def _schema_policy_text(schema: SchemaSettings) -> str:
     return schema.unknown_fields + readded + ("" if kept else f", {schema.incompatible}")
 
 
-def _options_without_secrets(options: Properties) -> Mapping[str, str]:
+def _options_to_compare(options: Properties) -> Mapping[str, str]:
     """Return the options without addresses, with secrets masked; a schema read from a file is not a
     secret."""
     return {

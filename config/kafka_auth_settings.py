@@ -85,7 +85,7 @@ class KafkaAuthSettings:
     @property
     def client_auth_json(self) -> str:
         """Return what clients need to know, as JSON: it holds references, never a secret."""
-        return json.dumps(settings_as_written(self), sort_keys=True)
+        return json.dumps(non_default_values_as_written(self), sort_keys=True)
 
     def kafka_settings_with_auth(self, kafka: Properties) -> Properties:
         """Return Kafka's settings with the description, by which every client is made."""
@@ -94,7 +94,7 @@ class KafkaAuthSettings:
         return kafka.with_value(AUTH, self.client_auth_json)
 
 
-def settings_as_written(settings: Any) -> dict[str, Any]:
+def non_default_values_as_written(settings: Any) -> dict[str, Any]:
     """Return what is set, with references to secrets as they are written."""
     found: dict[str, Any] = {}
     for field in fields(settings):
@@ -132,9 +132,9 @@ def require_valid_auth(
     require_keys_fit_auth_type(auth, "kafka.auth", _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     if not auth:
         return
-    _require_no_other_auth(kafka)
+    _require_kafka_settings_fit_auth(kafka)
     if auth.type is AuthType.OIDC:
-        require_safe_url(auth.token_url)
+        require_safe_token_url(auth.token_url)
     if auth.type in (AuthType.OIDC, AuthType.AZURE):
         _require_client_credential(auth, on_executors=on_executors)
     region = auth.region or aws_region_of(kafka.get("bootstrap.servers", ""))
@@ -183,7 +183,7 @@ def require_keys_fit_auth_type(
             _raise_auth_unfit(f"{section}.{name} is missing", f'type "{auth.type}" needs it')
 
 
-def _require_no_other_auth(kafka: Mapping[str, str]) -> None:
+def _require_kafka_settings_fit_auth(kafka: Mapping[str, str]) -> None:
     both = sorted(_OWN_MECHANISM & kafka.keys())
     if both:
         _raise_auth_unfit(f'kafka."{both[0]}" and [kafka.auth] are both set', "keep one of them")
@@ -199,7 +199,7 @@ def _require_no_other_auth(kafka: Mapping[str, str]) -> None:
         )
 
 
-def require_safe_url(url: str, section: str = "kafka.auth") -> None:
+def require_safe_token_url(url: str, section: str = "kafka.auth") -> None:
     """Raise ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
     parts = urlsplit(url)
     if parts.username or parts.password or parts.query or parts.fragment:
@@ -217,7 +217,7 @@ def require_safe_url(url: str, section: str = "kafka.auth") -> None:
 
 def _require_client_credential(auth: KafkaAuthSettings, *, on_executors: bool) -> None:
     needed = auth.type is AuthType.OIDC
-    require_one_client_proof(auth, "kafka.auth", needed=needed, on_executors=on_executors)
+    require_valid_client_credential(auth, "kafka.auth", needed=needed, on_executors=on_executors)
     if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
         _raise_auth_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
 
@@ -233,7 +233,7 @@ class OAuthClientSettings(Protocol):
     def assertion_file(self) -> str: ...
 
 
-def require_one_client_proof(
+def require_valid_client_credential(
     auth: OAuthClientSettings, section: str, *, needed: bool, on_executors: bool
 ) -> None:
     """Raise ``AuthenticationUnfit`` for two proofs, for none where one is ``needed``, and for one

@@ -55,7 +55,7 @@ def require_valid_keyed_tables(settings: SinkSections) -> None:
             'set changes.on_delete = "mark", or leave it out',
         )
     if not settings.has_keyed_table:
-        _require_no_change_settings(changes)
+        _require_default_changes_section(changes)
     elif settings.tables:
         _require_valid_routed_keys(settings)
     else:
@@ -71,7 +71,7 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
-        if route.is_by_value and may_share_records_with_keyed_table(routing, number):
+        if route.is_by_record_value and may_share_records_with_keyed_table(routing, number):
             _require_one_table_per_key(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
@@ -118,18 +118,18 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
 
         key_field_ids(declaration_of(table).schema(), table.key)
     if settings.changes.marks_deleted_rows:
-        _require_markable_table(settings, table)
+        _require_table_can_mark_deletes(settings, table)
     if settings.changes.history:
-        _require_ordered_history(settings)
+        _require_settings_keep_version_order(settings)
     _require_readable_envelope(settings, table)
-    _require_coordinate_columns(settings, table)
+    _require_source_offset_columns(settings, table)
     _require_settings_fit_keyed_table(settings, table)
     _require_message_key_format(settings, table)
 
 
-def _require_markable_table(settings: SinkSections, table: TableSettings) -> None:
+def _require_table_can_mark_deletes(settings: SinkSections, table: TableSettings) -> None:
     """KEY-13: refuse what cannot keep rows that were deleted."""
-    changes = settings.changes.changes_of_key(table.key)
+    changes = settings.changes.change_rules_for_key(table.key)
     assert changes is not None, "the table has a key"
     if settings.shape.where:
         raise KeyUnfit(
@@ -150,7 +150,7 @@ def _require_markable_table(settings: SinkSections, table: TableSettings) -> Non
     require_markable(table.identifier, schema, changes, table.record_columns.columns_by_part())
 
 
-def _require_ordered_history(settings: SinkSections) -> None:
+def _require_settings_keep_version_order(settings: SinkSections) -> None:
     """KEY-16: refuse what would take the order from the versions of a key, or some of them."""
     if settings.changes.on_partitions_added is not OnPartitionsAdded.FAIL:
         raise KeyUnfit(
@@ -195,7 +195,7 @@ class KeysByRoute:
         return self.single or may_lead_to_keyed_table(self.routing, topic)
 
 
-def find_added_partitions(
+def find_added_keyed_partitions(
     settings: SinkSections, stored: Collection[TopicPartition], requested: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
     """Return requested partitions that are not stored, of known topics that may feed a keyed table
@@ -210,7 +210,7 @@ def find_added_partitions(
     ]
 
 
-def _require_no_change_settings(changes: ChangesSettings) -> None:
+def _require_default_changes_section(changes: ChangesSettings) -> None:
     """Refuse settings of row changes without a key, because they would have no effect."""
     for each in fields(changes):
         if getattr(changes, each.name) != each.default:
@@ -238,7 +238,7 @@ def _require_readable_envelope(settings: SinkSections, table: TableSettings) -> 
             )
 
 
-def _require_coordinate_columns(settings: SinkSections, table: TableSettings) -> None:
+def _require_source_offset_columns(settings: SinkSections, table: TableSettings) -> None:
     places, topics = table.record_columns, settings.source.topics
     section = "tables" if settings.tables else "table"
     if not (places.partition and places.offset):
@@ -302,7 +302,7 @@ def _require_settings_fit_keyed_table(settings: SinkSections, table: TableSettin
 
 def _require_message_key_format(settings: SinkSections, table: TableSettings) -> None:
     """Require a key format: a tombstone is recognized by its message's key."""
-    changes = settings.changes.changes_of_key(table.key)
+    changes = settings.changes.change_rules_for_key(table.key)
     if changes is None or changes.tombstones is not Tombstones.DELETE:
         return
     values, own = settings.format, table.record_columns.key

@@ -19,7 +19,7 @@ from headgate.config.report_settings import require_receiver_named
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.toml_positions import locate_message_path
+from headgate.config.toml_positions import find_line_and_column_of_error
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.column_options import Constant
@@ -54,12 +54,12 @@ def load_worker_file(path: str | Path) -> WorkerSettings:
 
 def parse(text: str) -> SinkSettings:
     """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
-    return _build_settings(_parse_toml(text), SinkSettings)
+    return _build_settings(_parse_toml_and_lift_kafka_auth(text), SinkSettings)
 
 
 def parse_worker_text(text: str) -> WorkerSettings:
     """Do as ``parse`` with the text of a worker's file."""
-    return _build_settings(_parse_toml(text), WorkerSettings)
+    return _build_settings(_parse_toml_and_lift_kafka_auth(text), WorkerSettings)
 
 
 def parse_with_document(path: Path, text: str) -> tuple[SinkSettings, Mapping[str, Any]]:
@@ -87,17 +87,17 @@ def _parse_document_as(
     path: Path, text: str, kind: type[_Settings]
 ) -> tuple[_Settings, Mapping[str, Any]]:
     try:
-        document = _parse_toml(text)
+        document = _parse_toml_and_lift_kafka_auth(text)
         return _build_settings(document, kind), document
     except ConfigurationError as error:
-        found = locate_message_path(text, error.message)
+        found = find_line_and_column_of_error(text, error.message)
         at = f"{path}:{found[0]}:{found[1]}" if found else str(path)
         raise type(error)(
             f"{at}: {_shorten_message(error.message)}", _shorten_message(error.hint)
         ) from None
 
 
-def _parse_toml(text: str) -> dict[str, Any]:
+def _parse_toml_and_lift_kafka_auth(text: str) -> dict[str, Any]:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also of numbers and lists that are too long
@@ -135,13 +135,13 @@ def _require_quoted_kafka_keys(kafka: Mapping[str, Any], kind_of_file: type) -> 
             raise ConfigurationError(
                 f"kafka.{key} is a section",
                 "Kafka's keys contain dots, so write them in quotes: "
-                f'"{_find_dotted_key(key, value)}" = ...',
+                f'"{_dotted_key_of_section(key, value)}" = ...',
             )
         if kafka_keys.why_key_refused(key) == "":
             raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED, kind_of_file)
 
 
-def _find_dotted_key(key: str, value: Any) -> str:
+def _dotted_key_of_section(key: str, value: Any) -> str:
     """Return the dotted key that became sections of each other for lack of quotes."""
     while isinstance(value, dict):
         inner = next(iter(value), "...")

@@ -59,7 +59,7 @@ class MaintenanceSettings:
     """Minimum age of an orphan before it is deleted; never below coordinator.claim_age_max_ms."""
 
     @property
-    def late_rows_column(self) -> str:
+    def column_for_skipping_late_rows(self) -> str:
         """Return the column by which late rows are left out; empty: none is."""
         return self.rows_by if self.rows_late is RowsLate.SKIP else ""
 
@@ -90,7 +90,9 @@ def require_valid_maintenance(settings: MaintenanceSettings, claim_age_max_ms: i
             "one of maintenance.rows_after_ms and maintenance.rows_by is set without the other",
             "set both, or none: the age of rows, and the column that has their times",
         )
-    if settings.late_rows_column and not set('".').isdisjoint(settings.late_rows_column):
+    if settings.column_for_skipping_late_rows and not set('".').isdisjoint(
+        settings.column_for_skipping_late_rows
+    ):
         raise MaintenanceUnfit(
             f"maintenance.rows_late is skip, and no condition can name the column "
             f"{settings.rows_by!r}",

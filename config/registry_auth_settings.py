@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headgate.config.kafka_auth_settings import (
+    non_default_values_as_written,
     require_keys_fit_auth_type,
-    require_one_client_proof,
-    require_safe_url,
-    settings_as_written,
+    require_safe_token_url,
+    require_valid_client_credential,
 )
 from headgate.config.setting_types import Properties, SecretReference, Text
 from headgate.control_protocol.errors import AuthenticationUnfit
@@ -71,7 +71,7 @@ class RegistryAuthSettings:
         """Return a format's options with the description, if it is one that asks a registry."""
         if not self or not _supports_registry_tokens(format_name):
             return options.without(REGISTRY_AUTH) if REGISTRY_AUTH in options else options
-        found = {**settings_as_written(self), "section": _SECTION}
+        found = {**non_default_values_as_written(self), "section": _SECTION}
         return options.with_value(REGISTRY_AUTH, json.dumps(found, sort_keys=True))
 
 
@@ -105,5 +105,7 @@ def require_valid_registry_auth(settings: SinkSections) -> None:
             "glue-registry has the credentials of AWS",
         )
     if auth.type is RegistryAuthType.OIDC:
-        require_safe_url(auth.token_url, _SECTION)
-        require_one_client_proof(auth, _SECTION, needed=True, on_executors=settings.spark.is_writer)
+        require_safe_token_url(auth.token_url, _SECTION)
+        require_valid_client_credential(
+            auth, _SECTION, needed=True, on_executors=settings.spark.is_writer
+        )

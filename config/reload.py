@@ -77,7 +77,7 @@ class Reload:
 
     def poll(self, settings: SinkSettings) -> SinkSettings | RefusedFile | None:
         """Return new settings, or why they were refused; ``None`` if nothing changed."""
-        if not self.take_change():
+        if not self.poll_for_change():
             return None
         try:
             read = self.read_settings(settings)
@@ -107,7 +107,7 @@ class Reload:
             )
         return read
 
-    def take_change(self) -> bool:
+    def poll_for_change(self) -> bool:
         """Return whether the file changed or a reread was asked for since the last look.
 
         That counts as looked at.

@@ -52,20 +52,20 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
         raise TablesUnfit("tables.route is missing", "say which records go to which table")
     for number, route in enumerate(tables.routing.routes, start=1):
         require_valid_route(route, f"route {number}")
-        _require_route_beyond_own_tables(settings, route, number)
+        _require_route_not_to_own_table(settings, route, number)
         if settings.transform:
             _require_route_by_table_column(route, number)
         else:
             _require_readable_route_input(settings, number)
     _require_policies_fit_many_tables(settings)
     _require_consistent_tables_section(settings)
-    _require_column_source(settings)
+    _require_format_tells_columns(settings)
     _require_distinct_locations(settings)
     for each in tables.table:
         _require_valid_table_section(settings, each)
 
 
-def _require_route_beyond_own_tables(settings: SinkSections, route: Route, number: int) -> None:
+def _require_route_not_to_own_table(settings: SinkSections, route: Route, number: int) -> None:
     """ROUTE-5: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
     own += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
@@ -109,7 +109,7 @@ def _require_route_by_table_column(route: Route, number: int) -> None:
         )
 
 
-def _require_declared_transform(settings: SinkSections) -> None:
+def _require_declared_transform_columns(settings: SinkSections) -> None:
     if not settings.transform.columns:
         raise TablesUnfit(
             "transform.columns are missing: with many tables, nothing else says how values are "
@@ -127,7 +127,7 @@ def _require_declared_transform(settings: SinkSections) -> None:
 
 def _require_policies_fit_many_tables(settings: SinkSections) -> None:
     if settings.transform:
-        _require_declared_transform(settings)
+        _require_declared_transform_columns(settings)
     policies = settings.coordinator
     for name, value, lets_go_back in (
         ("on_rollback", policies.on_rollback, RollbackPolicy.FOLLOW_TABLE),
@@ -161,7 +161,7 @@ _FORMATS = {
 }
 
 
-def _require_column_source(settings: SinkSections) -> None:
+def _require_format_tells_columns(settings: SinkSections) -> None:
     """CREATE-1: require a format that tells columns, and no transform, where tables are created by
     records."""
     wanted, name = settings.tables.create.schema, settings.format.type
@@ -188,7 +188,7 @@ def _require_distinct_locations(settings: SinkSections) -> None:
     if tables.type != ICEBERG:
         names += [
             tables.ledger,
-            *([] if settings.has_foreign_quarantine else [settings.quarantine.table]),
+            *([] if settings.has_quarantine_of_other_format else [settings.quarantine.table]),
         ]
     elif tables.create.schema is CreateFrom.OFF:
         return
@@ -399,7 +399,7 @@ def source_plan_of_table(settings: SinkSections, source: SourcePlan, table: str)
         rules=rules_of_columns(f"tables.table {table!r}", columns),
         routing=None,
         schema_policy=schema_policy_of(settings.tables, each),
-        changes=settings.changes.changes_of_key(each.key) if each else None,
+        changes=settings.changes.change_rules_for_key(each.key) if each else None,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
 
-from headgate.control_protocol.redaction import MASK, without_url_password
+from headgate.control_protocol.redaction import MASK, with_url_password_masked
 from headgate.control_protocol.secret_references import (
     REFERENCE,
     ReferenceUnreadable,
@@ -73,7 +73,7 @@ def allowing_absent_references() -> Iterator[None]:
         _STAND_IN.reset(token)
 
 
-def withhold_variables_from_jvms(text: str) -> None:
+def hide_referenced_variables_from_jvms(text: str) -> None:
     """Let no JVM inherit the variables that the text refers to."""
     for kind, name in REFERENCE.findall(text):
         if kind == "env":
@@ -105,7 +105,7 @@ class WrongType(ValueError):
         self.key = key
 
 
-def _resolve_constant(value: object) -> object:
+def _resolve_references_in_constant(value: object) -> object:
     if not isinstance(value, str | int | float):
         raise WrongType("a text, a number, a boolean, a date or a time")
     return resolve_references(value) if isinstance(value, str) else value
@@ -113,7 +113,7 @@ def _resolve_constant(value: object) -> object:
 
 Text = Annotated[str, AfterValidator(resolve_references)]
 TextOrNumber = Annotated[Text, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
-ConstantText = Annotated[Constant, PlainValidator(_resolve_constant)]
+ConstantText = Annotated[Constant, PlainValidator(_resolve_references_in_constant)]
 
 
 class Secret:
@@ -147,7 +147,7 @@ class Secret:
             raise ReferenceRefused(
                 "must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
             )
-        withhold_variables_from_jvms(value)
+        hide_referenced_variables_from_jvms(value)
         return cls(resolve_references(value))
 
 
@@ -228,7 +228,7 @@ class Properties(Mapping[str, str]):
                 secret_names.add(name)
                 texts = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
                 parts.update(resolve_references(each[0], key=name) for each in texts)
-                withhold_variables_from_jvms(text)
+                hide_referenced_variables_from_jvms(text)
         return cls(values, frozenset(secret_names), frozenset(parts))
 
     def with_value(self, name: str, value: str) -> Properties:
@@ -242,7 +242,7 @@ class Properties(Mapping[str, str]):
     def with_secrets_masked(self) -> dict[str, str]:
         """Return the properties with secrets masked."""
         return {
-            name: MASK if name in self._secret_names else without_url_password(value)
+            name: MASK if name in self._secret_names else with_url_password_masked(value)
             for name, value in self._values.items()
         }
 

@@ -27,7 +27,7 @@ def require_valid_shape(settings: SinkSections) -> None:
         if shape.tables:
             raise ShapeUnfit("shape.tables is set without a rule", "add one, or leave it out")
         return
-    _require_columns_named_once(settings)
+    _require_unique_shape_names(settings)
     _require_readable_conditions(settings)
     _require_valid_shape_tables(settings)
     _require_hidden_columns_are_text(settings)
@@ -53,7 +53,7 @@ def _require_hash_key(settings: SinkSections) -> None:
         )
 
 
-def _require_columns_named_once(settings: SinkSections) -> None:
+def _require_unique_shape_names(settings: SinkSections) -> None:
     """Refuse columns and expectations without a name or named twice, and masks that keep fewer
     than no characters."""
     shape = settings.shape

@@ -23,7 +23,7 @@ from headgate.config.multi_table_settings import (
     NO_TABLE,
     OneTableSettings,
     TablesSettings,
-    resolve_primary_table,
+    require_single_primary_table,
 )
 from headgate.config.observability_settings import HttpSettings, TelemetrySettings
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
@@ -62,7 +62,7 @@ class WriterKind(StrEnum):
     IN_PROCESS = "in-process"
 
 
-def _columns_with_mark(
+def _columns_with_deleted_at(
     table: TableSettings | OneTableSettings, name: str
 ) -> tuple[ColumnSettings, ...]:
     """Return the table's columns with one of this name, if any are declared."""
@@ -267,15 +267,15 @@ class SinkSections:
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
         object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth(self.kafka))
-        self._declare_mark_columns()
-        object.__setattr__(self, "table", resolve_primary_table(self.table, self.tables))
+        self._declare_deleted_at_columns()
+        object.__setattr__(self, "table", require_single_primary_table(self.table, self.tables))
         quarantine = self.quarantine.table or f"{self.table.identifier}_quarantine"
         named = replace(self.quarantine, table=quarantine)
         if self.tables and self.tables.unmatched is Disposal.QUARANTINE:
             named = RoutedQuarantine(**{f.name: getattr(named, f.name) for f in fields(named)})
         object.__setattr__(self, "quarantine", named)
 
-    def _declare_mark_columns(self) -> None:
+    def _declare_deleted_at_columns(self) -> None:
         """Declare the column in which deletes mark rows, in keyed tables whose columns are."""
         if not self.changes.marks_deleted_rows:
             return
@@ -283,10 +283,10 @@ class SinkSections:
         table, tables = self.table, self.tables
         if table.key:
             object.__setattr__(
-                self, "table", replace(table, columns=_columns_with_mark(table, name))
+                self, "table", replace(table, columns=_columns_with_deleted_at(table, name))
             )
         some = tuple(
-            replace(each, columns=_columns_with_mark(each, name)) if each.key else each
+            replace(each, columns=_columns_with_deleted_at(each, name)) if each.key else each
             for each in tables.table
         )
         if some != tables.table:
@@ -297,7 +297,9 @@ class SinkSections:
         """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
-        passes = bool(self.transform or self.shape.where or self.maintenance.late_rows_column)
+        passes = bool(
+            self.transform or self.shape.where or self.maintenance.column_for_skipping_late_rows
+        )
         passes |= self.has_keyed_table and self.changes.may_skip_records
         return replace(
             self.quarantine.bad_record_limits, may_skip=passes or Disposal.SKIP in disposals
@@ -309,13 +311,13 @@ class SinkSections:
         return bool(self.transform) and not self.spark.is_writer
 
     @property
-    def has_foreign_quarantine(self) -> bool:
+    def has_quarantine_of_other_format(self) -> bool:
         """Return whether the quarantine is of another format than the table."""
         return self.quarantine.keeps_rejected and self.quarantine.type not in ("", self.table.type)
 
     def table_type_of(self, table: str) -> str:
         """Return the format of a table of this sink."""
-        is_foreign = self.has_foreign_quarantine and table == self.quarantine.table
+        is_foreign = self.has_quarantine_of_other_format and table == self.quarantine.table
         return self.quarantine.type if is_foreign else self.table.type
 
     @property

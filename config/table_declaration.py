@@ -53,7 +53,7 @@ _QUARANTINE_COMMENTS = {
 }
 
 
-def declaration_if_created(table: TableSettings) -> TableDeclaration | None:
+def declaration_if_creation_allowed(table: TableSettings) -> TableDeclaration | None:
     """Return what to create if the table is missing; ``None`` if the sink may not create it.
 
     Columns for a record's origin come last unless the file declares them itself.

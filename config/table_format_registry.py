@@ -38,7 +38,7 @@ from headgate.control_protocol.table_format import (
     Traits,
 )
 from headgate.data_plane.cdc.policy import OnDelete
-from headgate.data_plane.formats.format_registry import suggest_similar
+from headgate.data_plane.formats.format_registry import did_you_mean_suffix
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 
@@ -104,7 +104,7 @@ def _find_format(name: str, setting: str) -> TableFormat:
         known = known_format_names()
         raise TableFormatUnknown(
             f"{setting} cannot be {name!r}",
-            f"known formats: {', '.join(known)}{suggest_similar(name, known)}",
+            f"known formats: {', '.join(known)}{did_you_mean_suffix(name, known)}",
         )
     return factory()
 
@@ -181,7 +181,7 @@ def spec_to_create(
 def quarantine_spec(settings: SinkSections) -> TableSpec:
     """Return the quarantine's declaration. Without an address, a catalog chooses its location; a
     format without a catalog has it beside the others."""
-    from headgate.tables.neutral_schema import declared_columns
+    from headgate.tables.neutral_schema import parse_declared_columns
 
     quarantine, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
@@ -192,20 +192,20 @@ def quarantine_spec(settings: SinkSections) -> TableSpec:
     return replace(
         _base_spec(settings, quarantine.table, quarantine.location or default),
         create=True,
-        columns=declared_columns(made.columns),
+        columns=parse_declared_columns(made.columns),
         comments=made.comments,
         primary=_primary_table_properties(settings),
     )
 
 
 def _declared_spec(settings: SinkSections, table: TableSettings) -> TableSpec:
-    from headgate.tables.neutral_schema import declared_columns
+    from headgate.tables.neutral_schema import parse_declared_columns
 
     wanted = declaration_of(table)
     return replace(
         _base_spec(settings, table.identifier, table.location),
         create=table.create,
-        columns=declared_columns(wanted.columns),
+        columns=parse_declared_columns(wanted.columns),
         comments=wanted.comments,
         partition_by=table.partition_by,
         sort_by=table.sort_by,
@@ -266,14 +266,14 @@ def require_format_support(settings: SinkSections) -> None:
     if settings.tables:
         _require_locations_from_names(settings, plugin)
     plugin.require_supported(primary_table_spec(settings))
-    _require_fitting_session(settings)
+    _require_fitting_spark_session(settings)
     if settings.quarantine.keeps_rejected:
         _require_own_quarantine_location(settings)
-    if settings.quarantine.keeps_rejected and not settings.has_foreign_quarantine:
+    if settings.quarantine.keeps_rejected and not settings.has_quarantine_of_other_format:
         _require_supported_quarantine(settings, plugin)
 
 
-def _require_fitting_session(settings: SinkSections) -> None:
+def _require_fitting_spark_session(settings: SinkSections) -> None:
     """Check that one session can both write the files and commit them, where it has to."""
     needed, spark = spark_session_conf(settings), settings.spark
     if needed is None:
@@ -365,7 +365,7 @@ def _require_own_quarantine_location(settings: SinkSections) -> None:
     quarantine = settings.quarantine
     place = (
         quarantine.location
-        if settings.has_foreign_quarantine
+        if settings.has_quarantine_of_other_format
         else quarantine_spec(settings).location
     )
     if place.rstrip("/") == settings.table.location.rstrip("/") != "":
@@ -389,9 +389,9 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
     table, tables, catalog = settings.table, settings.tables, settings.catalog
     evolves = table.schema.unknown_fields is UnknownFields.EVOLVE
     upkeep = settings.maintenance or settings.maintenance.expire_after_ms
-    upkeep = upkeep and not settings.has_foreign_quarantine
+    upkeep = upkeep and not settings.has_quarantine_of_other_format
     quarantine = settings.quarantine
-    letters = quarantine.dead_letter_topic and not settings.has_foreign_quarantine
+    letters = quarantine.dead_letter_topic and not settings.has_quarantine_of_other_format
     asked = {
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
@@ -404,7 +404,7 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "quarantine.dead_letter_topic": (None, letters),
         "a quarantine": (
             Capability.SECONDARY_TABLES,
-            quarantine.keeps_rejected and not settings.has_foreign_quarantine,
+            quarantine.keeps_rejected and not settings.has_quarantine_of_other_format,
         ),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),

@@ -28,7 +28,7 @@ class Position:
     value: int
 
 
-def locate_message_path(text: str, message: str) -> tuple[int, int] | None:
+def find_line_and_column_of_error(text: str, message: str) -> tuple[int, int] | None:
     """Return line and column, from 1, of what a message about a sink file begins with.
 
     It is the place of a key that should not be there, else of the value; of the section, if the key
@@ -73,7 +73,7 @@ class _Scan:
             if self._text.startswith("[", begin):
                 listed = self._text.startswith("[[", begin)
                 self._at += 1 + listed
-                section = self._path_in_newest_elements(self._scan_dotted_key(), lists)
+                section = self._path_with_newest_list_indexes(self._scan_dotted_key(), lists)
                 self._at = self._text.index("]", self._at) + 1 + listed
                 if listed:
                     self._known.setdefault(section, Position(begin, begin))
@@ -85,7 +85,7 @@ class _Scan:
             self._skip_pattern(_EMPTY)
         return self._known
 
-    def _path_in_newest_elements(self, names: Where, lists: Counter[Where]) -> Where:
+    def _path_with_newest_list_indexes(self, names: Where, lists: Counter[Where]) -> Where:
         """Return the path with the index of the newest element of each list on the way."""
         path: Where = ()
         for name in names[:-1]:

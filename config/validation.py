@@ -103,7 +103,7 @@ def require_valid_schema_policy(settings: SinkSections) -> None:
                 _require_unknown_fields_policy_supported(settings, f"{where}: ", wanted)
             if each.incompatible:
                 chosen = _parse_choice(f"{where}: incompatible", Incompatible, each.incompatible)
-                _require_incompatible_policy_supported(settings, f"{where}: ", chosen)
+                _require_can_ignore_incompatible(settings, f"{where}: ", chosen)
         return
     _require_valid_schema_settings(settings, "table.schema", settings.table.schema)
 
@@ -118,10 +118,10 @@ def _require_valid_schema_settings(
             f'set {section}.unknown_fields = "evolve", or leave it out',
         )
     _require_unknown_fields_policy_supported(settings, f"{section}.", schema.unknown_fields)
-    _require_incompatible_policy_supported(settings, f"{section}.", schema.incompatible)
+    _require_can_ignore_incompatible(settings, f"{section}.", schema.incompatible)
 
 
-def _require_incompatible_policy_supported(
+def _require_can_ignore_incompatible(
     settings: SinkSections, where: str, wanted: Incompatible
 ) -> None:
     """Require a format that knows field names: only it can read a record again column by column."""
@@ -190,7 +190,7 @@ def require_valid_sink(settings: SinkSections) -> None:
     What needs no library comes first: such mistakes are reported at once. Then the formats of
     records and of tables are asked, and each of them imports what it is made of.
     """
-    _require_valid_structure(settings)
+    _require_valid_basic_settings(settings)
     iceberg = settings.table.type == ICEBERG
     if iceberg:
         parse_declared_schema(settings.table)
@@ -206,7 +206,7 @@ def require_valid_sink(settings: SinkSections) -> None:
     require_format_support(settings)
 
 
-def _require_valid_structure(settings: SinkSections) -> None:
+def _require_valid_basic_settings(settings: SinkSections) -> None:
     _require_valid_names(settings)
     require_valid_signing_keys("control", settings.control.key, settings.control.accepted_key)
     on_executors = settings.spark.is_writer
@@ -228,7 +228,7 @@ def _require_valid_structure(settings: SinkSections) -> None:
     _require_valid_transform(settings)
     require_valid_observability(settings.telemetry, settings.http)
     require_valid_reports(settings.lineage, settings.signal)
-    _require_own_report_topics(settings)
+    _require_separate_report_topics(settings)
     require_valid_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
     _require_valid_row_expiry(settings)
 
@@ -370,7 +370,9 @@ def _require_valid_row_expiry(settings: SinkSections) -> None:
             "maintenance.rows_after_ms is set together with table.shared_with",
             "the rows of other sinks would expire, too: give each sink a table of its own",
         )
-    if settings.maintenance.late_rows_column and (settings.table.key or settings.transform):
+    if settings.maintenance.column_for_skipping_late_rows and (
+        settings.table.key or settings.transform
+    ):
         raise MaintenanceUnfit(
             'maintenance.rows_late = "skip" is set together with '
             + ("table.key" if settings.table.key else "a transform"),
@@ -520,7 +522,7 @@ def _is_read_by_sink(settings: SinkSections, topic: str) -> bool:
     return named or any(re.search(pattern, topic) for pattern in patterns)
 
 
-def _require_own_report_topics(settings: SinkSections) -> None:
+def _require_separate_report_topics(settings: SinkSections) -> None:
     """Refuse topics that the sink reads itself: it would read its own reports for ever."""
     for section, topic in (("lineage", settings.lineage.topic), ("signal", settings.signal.topic)):
         if not topic:

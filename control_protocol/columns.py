@@ -174,7 +174,7 @@ def _unify_primitives(one: str, other: str) -> str:
     if one in _NUMBERS and other in _NUMBERS:
         whole = {"int", "long"}
         return "long" if {one, other} <= whole else "double"
-    first, second = decimal_digits(one), decimal_digits(other)
+    first, second = decimal_precision_and_scale(one), decimal_precision_and_scale(other)
     if first and second:
         scale = max(first[1], second[1])
         precision = max(first[0] - first[1], second[0] - second[1]) + scale
@@ -183,25 +183,27 @@ def _unify_primitives(one: str, other: str) -> str:
     return "string"
 
 
-def decimal_digits(kind: str) -> tuple[int, int] | None:
+def decimal_precision_and_scale(kind: str) -> tuple[int, int] | None:
     """Return precision and scale of a decimal."""
     found = _DECIMAL.fullmatch(kind)
     return (int(found[1]), int(found[2])) if found else None
 
 
-def named_fields(columns: Struct, parent_id: int = 0) -> Iterator[tuple[int, Column]]:
+def named_fields_with_parent_ids(
+    columns: Struct, parent_id: int = 0
+) -> Iterator[tuple[int, Column]]:
     """Yield every named field, with the id of what it is in."""
     for column in columns.fields:
         yield parent_id, column
-        yield from fields_inside(column)
+        yield from fields_inside_with_parent_ids(column)
 
 
-def fields_inside(column: Column) -> Iterator[tuple[int, Column]]:
+def fields_inside_with_parent_ids(column: Column) -> Iterator[tuple[int, Column]]:
     match column.type:
         case Struct() as struct:
-            yield from named_fields(struct, column.field_id)
+            yield from named_fields_with_parent_ids(struct, column.field_id)
         case ListOf(element=item) | MapOf(value=item):
-            yield from fields_inside(item)
+            yield from fields_inside_with_parent_ids(item)
 
 
 def columns_without(columns: Struct, paths: Collection[Path], path: Path = ()) -> Struct:

@@ -287,7 +287,7 @@ class CommitRecord:
         """Say that a person made this claim, and how."""
         return replace(self, command=command, actor=actor)
 
-    def with_number_after(self, earlier: CommitRecord) -> CommitRecord:
+    def with_transaction_after(self, earlier: CommitRecord) -> CommitRecord:
         """Return this as the commit after ``earlier``, by the same coordinator."""
         epoch, number = earlier.transaction.epoch, earlier.transaction.number
         following = TransactionId(epoch, TransactionNumber(number + 1))
@@ -298,7 +298,7 @@ class CommitRecord:
         and key counts stay."""
         return replace(self, transaction=transaction, coordinator=coordinator, records=0)
 
-    def with_rows_given_back(
+    def with_missed_rows_replayed(
         self, records: int, replayed: Replayed, *, command: str, actor: str | None
     ) -> CommitRecord:
         """Return the commit by which a person gives a secondary table back what it had missed
@@ -358,7 +358,7 @@ class CommitRecord:
             valid_through_ms=None,
         )
 
-    def with_operator_claim(
+    def next_operator_claim(
         self, coordinator: Sender, command: str, actor: str | None, **changes: Any
     ) -> CommitRecord:
         """Return the claim that a person makes on top of this commit, an epoch above it (EPOCH-1).
@@ -389,12 +389,12 @@ class CommitRecord:
         return self.transaction.number == 0
 
     @property
-    def is_by_operator(self) -> bool:
+    def is_operator_claim(self) -> bool:
         """Return whether a person made the claim, and no coordinator."""
         return self.is_claim and self.coordinator.member == OPERATOR
 
     @property
-    def gives_rows_back(self) -> bool:
+    def is_replay_or_reread(self) -> bool:
         """Return whether the commit gave back what was missed (SUSPEND-6); it delivers nothing
         pending."""
         return self.command in (REPLAY, REREAD)

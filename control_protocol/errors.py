@@ -367,10 +367,10 @@ class StopBefore(StopSink):
         super().__init__(message, hint)
         self.first = first
 
-    def merge_places(self, others: Iterable[StopBefore]) -> StopBefore:
+    def merge_places_in_place(self, others: Iterable[StopBefore]) -> StopBefore:
         """Return it, with the places that the others have met, too."""
         self.first = reduce(
-            Offsets.merged_with_smaller, (other.first for other in others), self.first
+            Offsets.minimum_per_partition, (other.first for other in others), self.first
         )
         return self
 

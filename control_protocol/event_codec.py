@@ -83,16 +83,16 @@ class Codec(NamedTuple):
 
 def envelope_to_form(envelope: Envelope) -> tuple[str, Form]:
     """Return the name of the event's schema, and the record to write with it."""
-    form: Form = record_codec(Envelope).write(envelope)
+    form: Form = dataclass_codec(Envelope).write(envelope)
     event = form.pop("event")
     kind: Any = type(event)
-    return _SCHEMA_NAMES[kind], form | record_codec(kind).write(event)
+    return _SCHEMA_NAMES[kind], form | dataclass_codec(kind).write(event)
 
 
 def envelope_from_form(schema_name: str, form: Form) -> Envelope:
     """Return the envelope of a record read with the named schema; ``ValueError`` if absurd."""
-    event: Event = record_codec(_EVENTS[schema_name]).read(form)
-    envelope: Envelope = record_codec(Envelope).read({**form, "event": event})
+    event: Event = dataclass_codec(_EVENTS[schema_name]).read(form)
+    envelope: Envelope = dataclass_codec(Envelope).read({**form, "event": event})
     _require_plausible(envelope.sender, event)
     return envelope
 
@@ -127,10 +127,10 @@ _SAME = Codec(_identity, _identity)
 
 
 @cache
-def record_codec(kind: Any) -> Codec:
+def dataclass_codec(kind: Any) -> Codec:
     """Return the codec of a dataclass; built once, from the declared types of its fields."""
     hints = get_type_hints(kind)
-    inline = [(name, record_codec(hint)) for name, hint in hints.items() if hint in _INLINE]
+    inline = [(name, dataclass_codec(hint)) for name, hint in hints.items() if hint in _INLINE]
     own = [
         (name, _WIRE_NAMES.get(name, name), *_field_codec(name, hint))
         for name, hint in hints.items()
@@ -186,7 +186,7 @@ def _type_codec(hint: Any) -> Codec:
         Offsets: Codec(_offsets_to_form, _offsets_from_form),
         Struct: Codec(to_json_without_ids, from_json),
     }
-    return known.get(hint) or record_codec(hint)
+    return known.get(hint) or dataclass_codec(hint)
 
 
 def _letting_none_pass(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -217,7 +217,9 @@ def _group_by_topic(values: Mapping[TopicPartition, _Value]) -> dict[str, dict[i
     return topics
 
 
-def _dict_of_unique(pairs: Iterable[tuple[TopicPartition, _Value]]) -> dict[TopicPartition, _Value]:
+def _dict_requiring_unique_keys(
+    pairs: Iterable[tuple[TopicPartition, _Value]],
+) -> dict[TopicPartition, _Value]:
     """Build a dictionary; refuse a partition named twice, for either could be meant."""
     values: dict[TopicPartition, _Value] = {}
     for at, value in pairs:
@@ -228,7 +230,7 @@ def _dict_of_unique(pairs: Iterable[tuple[TopicPartition, _Value]]) -> dict[Topi
 
 
 def _partition_map_codec(kind: Any) -> Codec:
-    (write, read), list_name = record_codec(kind), _LIST_NAMES[kind]
+    (write, read), list_name = dataclass_codec(kind), _LIST_NAMES[kind]
 
     def form_of(values: Mapping[TopicPartition, Any]) -> list[Form]:
         return [
@@ -237,7 +239,7 @@ def _partition_map_codec(kind: Any) -> Codec:
         ]
 
     def values_of(topics: list[Form]) -> dict[TopicPartition, Any]:
-        return _dict_of_unique(
+        return _dict_requiring_unique_keys(
             (_build_partition(topic["topic"], form["partition"]), read(form))
             for topic in topics
             for form in topic[list_name]
@@ -255,7 +257,7 @@ def _offsets_to_form(offsets: Offsets) -> list[Form]:
 
 def _offsets_from_form(topics: list[Form]) -> Offsets:
     return Offsets(
-        _dict_of_unique(
+        _dict_requiring_unique_keys(
             (_build_partition(form["topic"], partition), _require_natural(offset))
             for form in topics
             for partition, offset in zip(form["partitions"], form["offsets"], strict=True)

@@ -84,7 +84,7 @@ class AvroMessages:
         }
         self._by_header = {header: (name, s) for name, (header, s) in self._by_name.items()}
 
-    def message_header_of(self, name: str) -> bytes:
+    def message_prefix_of_schema(self, name: str) -> bytes:
         """Return the first bytes of each message of this schema."""
         return self._by_name[name][0]
 
@@ -109,7 +109,7 @@ class AvroMessages:
         try:
             form = fastavro.schemaless_reader(body, schema, None)
         except UNREADABLE as problem:
-            return undecodable_message(name, problem)
+            return skipped_as_undecodable(name, problem)
         if form["version"] != self._version:
             return Skipped(SkipReason.OTHER_VERSION, f"protocol version {form['version']}")
         if body.read(1):
@@ -122,13 +122,13 @@ UNREADABLE = (EOFError, IndexError, OverflowError, ValueError)
 checks of what a record holds."""
 
 
-def undecodable_message(name: str, problem: Exception) -> Skipped:
+def skipped_as_undecodable(name: str, problem: Exception) -> Skipped:
     """Return that a message of this schema holds nothing that can be."""
     return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")
 
 
 _EVENTS = AvroMessages(control_schemas(), PROTOCOL_VERSION)
-_STATUS = _EVENTS.message_header_of("write-status")
+_STATUS = _EVENTS.message_prefix_of_schema("write-status")
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -162,7 +162,7 @@ def decode(message: bytes) -> Envelope | Skipped:
     try:
         return envelope_from_form(*parsed)
     except UNREADABLE as problem:
-        return undecodable_message(parsed[0], problem)
+        return skipped_as_undecodable(parsed[0], problem)
 
 
 def sink_in_message(message: bytes) -> str | None:

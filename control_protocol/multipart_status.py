@@ -95,7 +95,7 @@ class Assembler:
         status = envelope.event
         if not isinstance(status, WriteStatus) or status.parts == 1:
             return envelope
-        pile = self._collect_part(_key_of(envelope, status), status)
+        pile = self._add_part_and_pop_if_whole(_key_of(envelope, status), status)
         if pile is None:
             return None
         try:
@@ -104,7 +104,7 @@ class Assembler:
             return None  # parts that contradict each other come from no sender of ours
         return replace(envelope, event=whole)
 
-    def _collect_part(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
+    def _add_part_and_pop_if_whole(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
         """Keep the part; return and forget all of the status if it was the last missing one.
 
         May drop the oldest others.
@@ -189,7 +189,7 @@ def _merge_pieces(pieces: Iterable[WriteStatus]) -> WriteStatus:
         written=written,
         tables=tuple(found.status() for found in tables.values()),
         unknown=frozenset(unknown),
-        failure=_require_single_text(failures),
+        failure=_require_at_most_one_text(failures),
         troubles=troubles,
     )
 
@@ -208,7 +208,7 @@ class _TableSum:
         return replace(self.first, files=tuple(self.files))
 
 
-def _require_single_text(texts: list[str]) -> str | None:
+def _require_at_most_one_text(texts: list[str]) -> str | None:
     if len(texts) > 1:
         raise ValueError("two parts say something of the same thing")
     return texts[0] if texts else None

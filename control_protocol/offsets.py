@@ -87,7 +87,7 @@ class Offsets(Mapping[TopicPartition, int]):
         """Return the next offsets once the (admitted) ranges are in."""
         return self.with_offsets({partition: each.end for partition, each in ranges.items()})
 
-    def merged_with_smaller(self, other: Offsets) -> Offsets:
+    def minimum_per_partition(self, other: Offsets) -> Offsets:
         """Return the smaller offset of each partition that either has."""
         both = self.keys() | other.keys()
         return Offsets({p: min(some[p] for some in (self, other) if p in some) for p in both})

@@ -43,7 +43,7 @@ class Redaction:
         for form in _secret_spellings(self.secrets):
             if form in text:
                 text = text.replace(form, MASK)
-        text = without_url_password(text)
+        text = with_url_password_masked(text)
         if text.isascii() and not any(word in text.lower() for word in _TOKEN_WORDS):
             return text  # searching for what is hardly ever there costs a bad record the most
         return _SCHEME.sub(rf"\1{MASK}", _HEADER.sub(rf"\1{MASK}", text))
@@ -95,6 +95,6 @@ def to_printable_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def without_url_password(text: str) -> str:
+def with_url_password_masked(text: str) -> str:
     """Mask the password in ``scheme://user:password@host``."""
     return _URL_PASSWORD.sub(rf"\1:{MASK}@", text) if "://" in text else text

@@ -45,7 +45,7 @@ class DeletedRecords:
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
 
     @property
-    def unlisted_count(self) -> int:
+    def unidentified_row_count(self) -> int:
         """Return of how many deleted rows nothing tells the records."""
         return max(0, self.rows - self.listed)
 
@@ -100,7 +100,7 @@ def ranges_read_again(
     return {at: OffsetRange(begin, end) for at, (begin, end) in known.items() if begin < end}
 
 
-def require_not_read_again(
+def require_deleted_rows_stay_deleted(
     name: str,
     deleted: DeletedRecords,
     ranges: Mapping[TopicPartition, OffsetRange],
@@ -113,8 +113,10 @@ def require_not_read_again(
     if not ranges:
         return
     records = deleted.listed_count_within(ranges, ids)
-    if records or deleted.unlisted_count:
-        what = f"{records} records" if records else f"some of {deleted.unlisted_count} records"
+    if records or deleted.unidentified_row_count:
+        what = (
+            f"{records} records" if records else f"some of {deleted.unidentified_row_count} records"
+        )
         raise DeletedBack(
             f"{name}: {what} whose rows people deleted (headgate delete) would be read again", hint
         )
@@ -144,7 +146,7 @@ def deleted_list_properties(
     return {**found, **{name: "" for name in others if before.get(name)}}
 
 
-def read_deleted_records(
+def deleted_records_in_properties(
     sink: SinkName, rows: int, properties: Mapping[str, str]
 ) -> DeletedRecords:
     """Return what the properties list of ``rows`` deleted ones; nothing if that is unreadable."""

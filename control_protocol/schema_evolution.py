@@ -16,8 +16,8 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    decimal_digits,
-    named_fields,
+    decimal_precision_and_scale,
+    named_fields_with_parent_ids,
     struct_as_map,
 )
 
@@ -76,12 +76,15 @@ class Former:
 
 def collect_former_columns(now: Struct, before: Iterable[Struct]) -> Former:
     """Compare the columns with those of older schemas, the oldest first."""
-    alive = {column.field_id: (inside, column.name) for inside, column in named_fields(now)}
-    taken = {(inside, column.name.lower()) for inside, column in named_fields(now)}
+    alive = {
+        column.field_id: (inside, column.name)
+        for inside, column in named_fields_with_parent_ids(now)
+    }
+    taken = {(inside, column.name.lower()) for inside, column in named_fields_with_parent_ids(now)}
     renamed: dict[int, dict[str, str]] = {}
     dropped: dict[int, set[str]] = {}
     for old in before:
-        for inside, column in named_fields(old):
+        for inside, column in named_fields_with_parent_ids(old):
             if (inside, column.name.lower()) in taken:
                 continue
             place = alive.get(column.field_id)
@@ -124,7 +127,7 @@ def grow_columns(
     reordered. ``nanoseconds``: whether the table's format version has them.
     """
     kinds = _PLAIN | _NANOSECONDS if nanoseconds else _PLAIN
-    room = columns_max - sum(1 for _ in named_fields(table))
+    room = columns_max - sum(1 for _ in named_fields_with_parent_ids(table))
     growing = _Growing(past or Former(), room, kinds)
     columns = growing.grow_struct(table, proposed, 0, ())
     return Growth(columns, tuple(growing.refused))
@@ -161,7 +164,7 @@ class _Growing:
         kind: Type | None = None
         if not why:
             self._room -= 1
-            kind = self._supported_type(wanted.type, path)
+            kind = self._reduce_to_supported_type(wanted.type, path)
             why = "" if kind is not None else _reason_for_no_column(wanted.type)
             self._room += kind is None
         if kind is None:
@@ -169,7 +172,7 @@ class _Growing:
             return None
         return Column(wanted.name, kind, required=False)
 
-    def _supported_type(self, kind: Type, path: Path) -> Type | None:
+    def _reduce_to_supported_type(self, kind: Type, path: Path) -> Type | None:
         """Return the type without the parts that the table cannot have; refuses these and uses up
         room."""
         match kind:
@@ -177,11 +180,11 @@ class _Growing:
                 fields = self.grow_struct(Struct(), kind, _NOWHERE, path)
                 return fields if fields.fields else None
             case ListOf(element):
-                item = self._supported_type(element.type, path)
+                item = self._reduce_to_supported_type(element.type, path)
                 return None if item is None else ListOf(Column("", item, required=False))
             case MapOf(key, value):
                 item = (
-                    self._supported_type(value.type, path)
+                    self._reduce_to_supported_type(value.type, path)
                     if self._is_supported_primitive(key)
                     else None
                 )
@@ -193,7 +196,7 @@ class _Growing:
         """Return whether the table can have this primitive type: anybody may have proposed it."""
         if not isinstance(kind, str):
             return False
-        number, fixed = decimal_digits(kind), _FIXED.fullmatch(kind)
+        number, fixed = decimal_precision_and_scale(kind), _FIXED.fullmatch(kind)
         if number:
             return number[1] <= number[0] <= DIGITS_MAX and number[0] > 0
         return int(fixed[1]) <= FIXED_BYTES_MAX if fixed else kind in self._kinds
@@ -287,5 +290,5 @@ def can_widen(kind: str, wanted: str) -> bool:
     """Return whether a column of this type may become one of the other, which holds its values."""
     if (kind, wanted) in _WIDER:
         return True
-    now, then = decimal_digits(kind), decimal_digits(wanted)
+    now, then = decimal_precision_and_scale(kind), decimal_precision_and_scale(wanted)
     return bool(now and then and now[1] == then[1] and now[0] < then[0] <= DIGITS_MAX)

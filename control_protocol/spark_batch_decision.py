@@ -140,7 +140,7 @@ def require_not_superseded(record: CommitRecord | None, run: QueryRun) -> None:
     """QUERY-13: raise ``QuerySuperseded`` where somebody else has claimed the table since."""
     if record is None or run.epoch is None or record.coordinator == run.sender:
         return
-    if record.is_by_operator and record.command in _HARMLESS_CLAIMS:
+    if record.is_operator_claim and record.command in _HARMLESS_CLAIMS:
         return
     if record.transaction.epoch > run.epoch:
         raise QuerySuperseded(

@@ -19,7 +19,7 @@ from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.phase_steps import term_of
-from headgate.coordinator.state import DeferredPartitions, Identity, State
+from headgate.coordinator.state import HeldPartitions, Identity, State
 
 Topics = Mapping[str, TopicState]
 
@@ -49,19 +49,19 @@ def hold_added_partitions(
     Raises ``KeyedPartitionsAdded`` where the settings say so, as soon as something is in them, and
     ``GrowthUnordered`` at once where they can never be read.
     """
-    held: list[DeferredPartitions] = []
+    held: list[HeldPartitions] = []
     counts: dict[str, int] = {}
     for at in known_offsets:
         counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
     for topic, now in sorted(topics.items()):
         count = counts.get(topic, 0)
         total = 1 + max((*now.partitions, *now.silent), default=-1)
-        if not count or not _feeds_keyed_table(state.identity, topic):
+        if not count or not _may_feed_keyed_table(state.identity, topic):
             continue
         if count < total and known_topic_ids.get(topic, now.topic_id) != now.topic_id:
             raise _added_partitions_error(topic, count, total, _ANEW)
         held += _held_of_topic_with_added(
-            state, DeferredPartitions(topic, now.topic_id, count, total, now_ms)
+            state, HeldPartitions(topic, now.topic_id, count, total, now_ms)
         )
     for each in (each for each in held if not each.admitted):
         unordered = state.identity.multiples_only and each.upto % each.first != 0
@@ -80,7 +80,7 @@ def hold_added_partitions(
     return replace(state, held=tuple(held)), told
 
 
-def _held_of_topic_with_added(state: State, added: DeferredPartitions) -> list[DeferredPartitions]:
+def _held_of_topic_with_added(state: State, added: HeldPartitions) -> list[HeldPartitions]:
     """Return what is known of the topic with what was added behind it, which is younger.
 
     What it admitted before is held again where no commit has it: the epoch may have ended too
@@ -98,7 +98,7 @@ def _held_of_topic_with_added(state: State, added: DeferredPartitions) -> list[D
     return [*admitted, *held, *more]
 
 
-def with_ripe_partitions_marked(state: State, now_ms: int) -> State:
+def with_long_deferred_marked(state: State, now_ms: int) -> State:
     """Note what has been held for long enough when the sources are asked now."""
     growth_ms = state.identity.growth_ms
     if growth_ms is None or not state.held:
@@ -120,7 +120,7 @@ class Admission(NamedTuple):
 def admit_due_partitions(state: State, topics: Topics) -> Admission:
     """Admit what is ripe, and whose older partitions are read as far as they went then."""
     term = term_of(state)
-    held: list[DeferredPartitions] = []
+    held: list[HeldPartitions] = []
     cohorts, told = dict(term.sources.cohorts), []
     for each in state.held:
         if each.admitted:
@@ -163,31 +163,31 @@ def held_partitions_read_later(state: State) -> frozenset[TopicPartition]:
     return held_partitions(state) if state.identity.growth_ms is not None else frozenset()
 
 
-def _describe_partitions(held: DeferredPartitions) -> str:
+def _describe_partitions(held: HeldPartitions) -> str:
     """Name the partitions."""
     first, last = held.partitions[0], held.partitions[-1]
     return str(first) if first == last else f"{first} to {last.partition}"
 
 
-def _older_partition_ends(held: DeferredPartitions, now: TopicState) -> tuple[int, ...] | None:
+def _older_partition_ends(held: HeldPartitions, now: TopicState) -> tuple[int, ...] | None:
     """Return where the older partitions end; ``None`` while one of them cannot be asked."""
     ends = [now.partitions[n].end for n in range(held.first) if n in now.partitions]
     return tuple(ends) if len(ends) == held.first else None
 
 
 def _describe_unread_older_partitions(
-    held: DeferredPartitions, older_ends: tuple[int, ...], offsets: Offsets
+    held: HeldPartitions, older_ends: tuple[int, ...], offsets: Offsets
 ) -> str:
     """Say which older partitions are not read as far as their marks."""
     older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(older_ends)}
     return ", ".join(f"{at} up to {m}" for at, m in older.items() if offsets.get(at, -1) < m)
 
 
-def _feeds_keyed_table(identity: Identity, topic: str) -> bool:
+def _may_feed_keyed_table(identity: Identity, topic: str) -> bool:
     return identity.keyed or identity.routed_keys.may_feed_keyed_table(topic)
 
 
-def _held_log_line(state: State, held: DeferredPartitions) -> LogLine:
+def _held_log_line(state: State, held: HeldPartitions) -> LogLine:
     growth_ms = state.identity.growth_ms
     if growth_ms is None:
         text = "added and empty; the sink stops when there are records in it (HG-242)"

@@ -140,7 +140,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         """Use these settings from the next START on; any thread may call it."""
         self._adopted = settings
 
-    def begin_to_lead(self) -> None:
+    def begin_to_lead_if_caught_up(self) -> None:
         """Tell the machine that leadership was gained, as a fresh poll shows; do nothing while the
         log is still to be caught up with."""
         if not self._listener.behind:

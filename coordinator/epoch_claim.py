@@ -22,7 +22,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.control_protocol.rows_deleted_by_people import (
     ranges_read_again,
-    require_not_read_again,
+    require_deleted_rows_stay_deleted,
 )
 from headgate.coordinator.added_partitions import held_partitions, hold_added_partitions
 from headgate.coordinator.file_admission import Tokens
@@ -52,19 +52,19 @@ from headgate.coordinator.recovery import (
     newest_epoch,
     next_epoch,
     record_to_resume,
-    require_nameable_in_start,
-    require_not_recreated,
     require_not_stopped,
     require_own_group,
     require_own_sink,
     require_quarantine_intact,
-    require_record_fits,
+    require_record_not_too_large,
+    require_sources_fit_in_start,
     require_sources_unshared,
+    require_table_not_recreated,
     valid_through_of_claim,
 )
 from headgate.coordinator.secondary_delivery import (
     begin_delivering,
-    expired_commits_log_lines,
+    newly_expired_log_lines,
 )
 from headgate.coordinator.secondary_pending_commits import (
     claims_needed_of_secondaries,
@@ -72,7 +72,7 @@ from headgate.coordinator.secondary_pending_commits import (
     find_overdue_commits,
     find_undelivered_commits,
     pending_commits_without,
-    require_own_secondaries,
+    require_secondaries_own_not_ahead,
     split_pending_at_claim,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
@@ -178,7 +178,7 @@ def _recovery_of(state: State) -> Recovery:
     return state.recovery
 
 
-def _claimed_table(state: State) -> TableView:
+def _primary_to_claim(state: State) -> TableView:
     view = _recovery_of(state).found.primary
     assert view is not None
     return view
@@ -195,11 +195,11 @@ def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str
 def on_secondaries_found(state: State, found: Looked, now_ms: int) -> Step:
     """PENDING-9: judge the secondary tables, and claim. Raises the ``StopSink`` error of one that
     is not in order."""
-    recovery, view = _recovery_of(state), _claimed_table(state)
+    recovery, view = _recovery_of(state), _primary_to_claim(state)
     state = replace(state, recovery=replace(recovery, found=replace(found, primary=view)))
     tells: tuple[LogLine, ...] = ()
     if found.secondaries is not None:
-        if missing := unanswered_secondaries(state, found.secondaries):
+        if missing := unanswered_needed_secondaries(state, found.secondaries):
             return wait_and_retry(state, now_ms, f"not reachable: {', '.join(missing)}")
         state, tells = _judge_secondaries(state, found.secondaries, now_ms)
         error = _foreign_secondary_error(state, found.secondaries)
@@ -221,10 +221,10 @@ def _needed_secondaries(state: State) -> tuple[str, ...]:
     """Return the secondary tables without which nothing is claimed."""
     if state.identity.routed:
         return state.identity.secondaries
-    return _secondaries_to_read(state, record_to_resume(_claimed_table(state), state.settings))
+    return _secondaries_to_read(state, record_to_resume(_primary_to_claim(state), state.settings))
 
 
-def unanswered_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
+def unanswered_needed_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
     """Return what does not answer, though nothing is claimed without it."""
     return tuple(name for name in _needed_secondaries(state) if name not in given.views)
 
@@ -234,7 +234,7 @@ def _judge_secondaries(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1, LEDGER-2: find out what the claim suspends and forgets. Raises what stops."""
     recovery, needed = _recovery_of(state), _needed_secondaries(state)
-    record = record_to_resume(_claimed_table(state), state.settings)
+    record = record_to_resume(_primary_to_claim(state), state.settings)
     for name in (name for name in needed if name in given.views):
         require_quarantine_intact(
             given.views[name], record, state.settings, routed=state.identity.routed
@@ -256,11 +256,11 @@ def _foreign_secondary_error(
     """PENDING-9: return what is wrong if a secondary table was filled by another primary table."""
     if state.settings.on_table_recreated is TableRecreatedPolicy.RESTART:
         return None
-    view, suspended = _claimed_table(state), _recovery_of(state).suspended
+    view, suspended = _primary_to_claim(state), _recovery_of(state).suspended
     record = record_to_resume(view, state.settings)
     judged = {name: each for name, each in given.views.items() if name not in suspended}
     try:
-        require_own_secondaries(judged, view, record.pending_commits if record else ())
+        require_secondaries_own_not_ahead(judged, view, record.pending_commits if record else ())
     except (SecondaryForeign, TableRecreated) as error:
         return error
     return None
@@ -295,7 +295,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     sends, awake or from the grave, is refused from then on.
     """
     require_own_sink(sources.offset_metadata, state.identity)
-    require_not_recreated(view, state.table_uuid, sources.offset_metadata, state.settings)
+    require_table_not_recreated(view, state.table_uuid, sources.offset_metadata, state.settings)
     record = record_to_resume(view, state.settings)
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
@@ -336,9 +336,9 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         cohorts=resumption.cohorts,
     )
     record_claimed = claim_with_pending_commits(state, bare, record, view)
-    require_record_fits(record_claimed)
+    require_record_not_too_large(record_claimed)
     read = frozenset(sources.topics)
-    require_nameable_in_start(
+    require_sources_fit_in_start(
         offsets.restricted_to(p for p in offsets if p.topic in read),
         resumption.topic_ids,
     )
@@ -350,7 +350,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         table_uuid=view.uuid,
         watch=state.watch.with_table_epoch(newest_epoch(tables)),
     )
-    expired = expired_commits_log_lines(record_claimed, record) if record_claimed.expired else ()
+    expired = newly_expired_log_lines(record_claimed, record) if record_claimed.expired else ()
     tells = (*expired, *_changed_settings_log_lines(record, record_claimed), *held)
     return claiming, (*tells, CommitTable(attempt))
 
@@ -365,7 +365,9 @@ def _require_no_deleted_records_read_again(
         return
     again = ranges_read_again(record.offsets if record else {}, offsets)
     for table in tables:
-        require_not_read_again(table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY)
+        require_deleted_rows_stay_deleted(
+            table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY
+        )
 
 
 def claim_with_pending_commits(

@@ -108,7 +108,7 @@ from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     judge_attempt,
     newest_epoch,
-    require_nameable_in_start,
+    require_sources_fit_in_start,
     require_sources_unshared,
 )
 from headgate.coordinator.repeated_refusals import (
@@ -121,15 +121,15 @@ from headgate.coordinator.schema_changes import (
     on_table_evolved,
     on_tables_changed,
     on_tables_event,
-    retry_table_changes,
+    wait_and_retry_table_changes,
 )
 from headgate.coordinator.secondary_delivery import (
-    actions_to_delete_undecided,
+    actions_to_tidy_staged_manifests,
     begin_delivering,
-    commits_due,
-    expired_commits_log_lines,
+    commits_due_for_delivery,
     find_expiring_commits,
     has_unfenced_expired_commit,
+    newly_expired_log_lines,
     on_deliveries_answered,
     on_delivery_call_failed,
     on_primary_read,
@@ -168,16 +168,16 @@ from headgate.coordinator.status_validation import (
 )
 from headgate.coordinator.table_checks import (
     is_tag_renewal_due,
+    look_before_end,
     on_look_at_primary,
     on_look_at_secondaries,
-    prepare_end,
 )
 from headgate.coordinator.table_suspension import (
+    judge_read_tables,
     resuming_tables_needing_delivery,
     secondary_uuids_to_record,
     tables_to_read_before_validation,
-    with_read_tables_judged,
-    without_forgotten_tables,
+    without_tables_to_forget,
 )
 
 
@@ -233,7 +233,7 @@ def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
     if state.phase is Phase.DELIVERING:
         return on_delivery_call_failed(state, now_ms, reason)
     if state.phase is Phase.EVOLVING and term_of(state).changes.tables is None:
-        return retry_table_changes(state, now_ms, reason)
+        return wait_and_retry_table_changes(state, now_ms, reason)
     return wait_and_retry(state, now_ms, reason)
 
 
@@ -277,12 +277,12 @@ def _on_leadership_gained(state: State, now_ms: int) -> Step:
     if state.phase is not Phase.FOLLOWING:
         return state, ()
     since_ms = state.watch.superseded_ms
-    if since_ms is not None and now_ms < since_ms + _wait_while_superseded_ms(state):
+    if since_ms is not None and now_ms < since_ms + _superseded_wait_ms(state):
         return state, ()
     return recover_from_table(state, "leading: reads table and sources")
 
 
-def _wait_while_superseded_ms(state: State) -> int:
+def _superseded_wait_ms(state: State) -> int:
     """Return how long others lead at least: by then a live one has finished a transaction."""
     settings = state.settings
     return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
@@ -309,7 +309,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
         case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
             return ask_for_table_changes(state)
         case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_size_limit_reached(state):
-            return prepare_end(state, now_ms)
+            return look_before_end(state, now_ms)
         case Phase.COLLECTING:
             return decide_when_ready(state, now_ms)
         case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
@@ -422,13 +422,15 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             state = state.with_deadline(
                 Timer.END, next_end_ms if paused == term.pause.paused else now_ms
             )
-            tidying = actions_to_delete_undecided(started) if started.delivery.secondaries else ()
+            tidying = (
+                actions_to_tidy_staged_manifests(started) if started.delivery.secondaries else ()
+            )
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
             state = state.with_deadline(
                 Timer.END, next_end_ms if paused == term.pause.paused else now_ms
             ).with_deadline(Timer.TIME_OUT, now_ms + state.settings.commit_timeout_ms)
-            collecting = replace(term, collection=term.collection.with_next_start())
+            collecting = replace(term, collection=term.collection.without_buffered_amounts())
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
             return on_tables_event(state, tables, now_ms)
@@ -446,7 +448,7 @@ def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -
         also = (*also, *told)
         if state.phase is Phase.RECOVERING:
             return state, also
-    if term_of(state).delivery.pending and commits_due(state, now_ms):
+    if term_of(state).delivery.pending and commits_due_for_delivery(state, now_ms):
         delivering, actions = begin_delivering(state, now_ms)
         return delivering, (*also, *actions)
     return enter_phase(state, Phase.OPEN, failures=0), also
@@ -517,7 +519,7 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
         fit = fit.restricted_to(fit.keys() - held_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.progress.offsets):
-        require_nameable_in_start(
+        require_sources_fit_in_start(
             fit.restricted_to(p for p in fit if p.topic in sources.topics), all_ids
         )
     progress = term.progress.with_next_transaction(fit)
@@ -577,7 +579,7 @@ def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
             return recover_from_table(
                 replace(state, suspicion=state.suspicion.with_secondaries_ahead(beyond)), why
             )
-        state, tells = with_read_tables_judged(state, given, now_ms)
+        state, tells = judge_read_tables(state, given, now_ms)
     if found.sources is not None:
         state = with_source_ends(state, found.sources.topics)
     judged, actions = decide_by_heard_statuses(state, now_ms)
@@ -807,8 +809,8 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
-            committed = without_forgotten_tables(committed, attempt.forgets)
-    told = expired_commits_log_lines(found, stored) if found.expired else ()
+            committed = without_tables_to_forget(committed, attempt.forgets)
+    told = newly_expired_log_lines(found, stored) if found.expired else ()
     landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
         landed = replace(landed, term=term_with_lingering_commits(landed, now_ms))
@@ -822,7 +824,7 @@ def append_settlement(state: State, landed: TableView | None) -> Step:
     assert term.progress.settlement is not None
     tables = tuple(_with_snapshot(t, landed) for t in term.progress.settlement.tables)
     settlement = replace(term.progress.settlement, tables=tables)
-    settled = replace(term, progress=term.progress.with_settlement(settlement))
+    settled = replace(term, progress=term.progress.with_settlement_applied(settlement))
     moved = enter_phase(state, Phase.SETTLING, term=settled)
     return moved, actions_to_append_events(moved)
 
@@ -900,7 +902,7 @@ def is_repeated_event(state: State, said: Envelope) -> bool:
     A gain so far behind counts: somebody else may have used a higher number in its name, and to be
     wrong costs an END that comes soon, instead of one that waits for the new owner (COMMIT-2).
     """
-    heard = state.watch.windows.get(said.sender, ReplayWindow()).has_number(said.sequence)
+    heard = state.watch.windows.get(said.sender, ReplayWindow()).has_number_or_none(said.sequence)
     return not is_gain(said) if heard is None else heard
 
 

@@ -157,22 +157,22 @@ def actions_to_append_events(state: State) -> tuple[Action, ...]:
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
-            return _action_to_append(
+            return _as_append_actions(
                 term, (term.progress.number, build_start_event(state, first=True))
             )
         case Phase.CLOSING:
             start = (term.progress.number, build_start_event(state, first=False))
-            return _action_to_append(term, (term.closing_number, EndCommit()), start)
+            return _as_append_actions(term, (term.closing_number, EndCommit()), start)
         case Phase.EVOLVING if term.changes.tables is not None:
-            return _action_to_append(term, (term.progress.number, term.changes.tables))
+            return _as_append_actions(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
             assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
-            return _action_to_append(term, (term.closing_number, term.progress.settlement))
+            return _as_append_actions(term, (term.closing_number, term.progress.settlement))
         case _:
             return ()
 
 
-def _action_to_append(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
+def _as_append_actions(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
     return (Append(tuple(OutgoingEvent(term.epoch, number, event) for number, event in events)),)
 
 

@@ -61,7 +61,7 @@ def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRe
         case Lineage.FRESH:
             return None
         case Lineage.CONTAINS_TAG:
-            return _record_of_tag(view)
+            return _require_tag_names_newest_record(view)
         case Lineage.ROLLED_BACK:
             return _record_after_rollback(view, settings.on_rollback)
         case Lineage.UNDECIDABLE:
@@ -70,7 +70,7 @@ def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRe
             return _record_after_missing_tag(view, settings.on_tag_missing)
 
 
-def _record_of_tag(view: TableView) -> CommitRecord | None:
+def _require_tag_names_newest_record(view: TableView) -> CommitRecord | None:
     """Return the tag's record. Raises ``TagMissing`` where the branch holds a newer one: the tag
     was moved by hand."""
     newest, record = view.branch_record, view.record
@@ -183,7 +183,7 @@ def require_quarantine_not_replaced(
     )
 
 
-def require_not_recreated(
+def require_table_not_recreated(
     view: TableView,
     known_uuid: str | None,
     offset_metadata: str | None,
@@ -347,7 +347,7 @@ _WAY_OUT = (
 )
 
 
-def require_nameable_in_start(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
+def require_sources_fit_in_start(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
     """Raise ``SourcesTooLarge`` for what no START could name: nobody would ever hear it."""
     needed = start_size_bytes(offsets, topic_ids)
     if needed > START_BYTES_MAX:
@@ -358,7 +358,7 @@ def require_nameable_in_start(offsets: Offsets, topic_ids: Mapping[str, TopicId]
         )
 
 
-def require_record_fits(record: CommitRecord) -> None:
+def require_record_not_too_large(record: CommitRecord) -> None:
     """Raise ``SourcesTooLarge`` for a record that could be written but not be read again."""
     try:
         commit_record_codec.encode(record)

@@ -158,13 +158,13 @@ def on_table_evolved(state: State, done: EvolvedTable) -> Step:
     )
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.changes.proposals)
-    tables = Tables(answers_for_one_event(answers), (primary_table_start(state),))
+    tables = Tables(answers_fitting_one_event(answers), (primary_table_start(state),))
     known_term = replace(term, changes=replace(term.changes, tables=tables))
     state = replace(state, term=known_term, call=state.call.without_failures())
     return state, (*_evolution_log_lines(view.table, done), *actions_to_append_events(state))
 
 
-def retry_table_changes(state: State, now_ms: int, why: str) -> Step:
+def wait_and_retry_table_changes(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait
     (SCHEMA-4)."""
     settings, failures = state.settings, state.call.failures
@@ -193,7 +193,7 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
 
-def answers_for_one_event(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+def answers_fitting_one_event(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     """Return the first answers that fit into one TABLES; the next one answers the others."""
     room, said = TABLES_BYTES_MAX // 2, 0
     for answer in answers:
@@ -246,12 +246,14 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
         return state, ()
     term = state.term
     asked = join_proposals_by_table(term.changes.proposals)
-    done = _results_for_one_event((want.at, said) for want, said in zip(asked, tables, strict=True))
+    done = _results_fitting_one_event(
+        (want.at, said) for want, said in zip(asked, tables, strict=True)
+    )
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
     if not done:
-        return retry_table_changes(state, now_ms, why)
-    answers = answers_for_one_event(
+        return wait_and_retry_table_changes(state, now_ms, why)
+    answers = answers_fitting_one_event(
         tuple(
             each.answer
             for each in term.changes.proposals
@@ -288,7 +290,7 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
     return state, (*suspended, *told, *actions_to_append_events(state))
 
 
-def _results_for_one_event(
+def _results_fitting_one_event(
     tables: Iterable[tuple[Destination, Changed]],
 ) -> dict[Destination, Changed]:
     """Return the results that fit into one TABLES; the next one has the others."""

@@ -53,15 +53,15 @@ from headgate.coordinator.phase_steps import (
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import has_rival_moved_tag, newest_epoch
 from headgate.coordinator.secondary_pending_commits import (
-    are_secondaries_following_primary,
     are_secondaries_in_order,
+    are_secondaries_own_not_ahead,
     build_deliveries,
+    empty_pending_commit,
     expired_commits_to_record,
     find_overdue_commits,
     find_undelivered_commits,
-    is_unfenced,
+    is_unfenced_against_expired,
     pending_commits_without,
-    tag_renewal_commit,
 )
 from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import (
@@ -74,7 +74,7 @@ from headgate.coordinator.table_suspension import (
     REFUSALS_MAX,
     commits_of_receiving_tables,
     pending_commits_of_tables,
-    reopen_tables,
+    reopen_resumed_tables,
     resuming_tables_needing_delivery,
     suspend_overdue_tables,
     suspend_troubled_tables,
@@ -170,7 +170,7 @@ def has_unfenced_expired_commit(state: State) -> bool:
     term = term_of(state)
     expired = term.primary.view.record.expired if term.primary.view.record else ()
     return bool(expired) and any(
-        is_unfenced(known, expired, term.delivery.pending)
+        is_unfenced_against_expired(known, expired, term.delivery.pending)
         for name, known in term.delivery.secondaries.items()
         if name
         not in term.suspensions.suspended  # a resumed table is delivered to before it takes rows
@@ -209,7 +209,7 @@ def tables_due_for_empty_commit(
             continue
         if name in named and is_tag_renewal_due(state, name, now_ms):
             found.append(Touch(secondary, TouchReason.KEPT_NEAR))
-        elif is_unfenced(secondary, record.expired, record.pending_commits):
+        elif is_unfenced_against_expired(secondary, record.expired, record.pending_commits):
             found.append(Touch(secondary, TouchReason.FENCED))
     touched = {*receiving, *(each.table.table for each in found)}
     behind = tables_to_refresh(state, record.valid_through_ms, touched)
@@ -225,7 +225,7 @@ def stage_or_commit(
     touched = tables_due_for_empty_commit(
         state, attempt.record, verdict.secondary_files.keys(), now_ms
     )
-    renewals = (tag_renewal_commit(attempt.record, each.table) for each in touched)
+    renewals = (empty_pending_commit(attempt.record, each.table) for each in touched)
     pending_commits = (*attempt.record.pending_commits, *renewals)
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover_from_table(state, _TOO_MANY)
@@ -325,7 +325,7 @@ LINGERING_MAX = 1_000
 """The primary table's record names each pending commit; where more gather, all are due."""
 
 
-def commits_due(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
+def commits_due_for_delivery(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     """Return what is to be delivered now. A table that was resumed takes rows only once that is
     there."""
     term = term_of(state)
@@ -403,7 +403,7 @@ def begin_delivering(state: State, now_ms: int) -> Step:
     term = term_of(state)
     fresh = all(
         pending_commit.transaction == term.closing_id
-        for pending_commit in commits_due(state, now_ms)
+        for pending_commit in commits_due_for_delivery(state, now_ms)
     )
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
     waiting = replace(term, delivery=replace(term.delivery, asked=False))
@@ -433,7 +433,7 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
 
 def _tables_to_read(state: State, now_ms: int) -> tuple[str, ...]:
     """Return the secondary tables that START names, and all that are to be delivered now."""
-    pending = (pending_commit.table for pending_commit in commits_due(state, now_ms))
+    pending = (pending_commit.table for pending_commit in commits_due_for_delivery(state, now_ms))
     return tuple(dict.fromkeys((*secondaries_named_by_start(state), *pending)))
 
 
@@ -447,7 +447,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
         are_secondaries_in_order(ours, before.primary.view, before.delivery.pending)
-        and are_secondaries_following_primary(kept, before.primary.view)
+        and are_secondaries_own_not_ahead(kept, before.primary.view)
     ):
         return recover_from_table(
             state, "a secondary table is not as it was delivered to: begins again"
@@ -457,22 +457,22 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     # has received all at last is not overdue (SUSPEND-3).
     state = replace(state, term=with_secondaries_as_read(term_of(state), given, now_ms))
     spent = _actions_to_delete_key_files(before, term_of(state))
-    state, opened = reopen_tables(state, given.views)
+    state, opened = reopen_resumed_tables(state, given.views)
     many = _has_too_many_pending(state, now_ms)
     state, weary = suspend_overdue_tables(
-        state, given, commits_due(state, now_ms), now_ms, too_many_pending=many
+        state, given, commits_due_for_delivery(state, now_ms), now_ms, too_many_pending=many
     )
-    after, actions = _deliver_next(state, given, now_ms)
+    after, actions = _deliver_or_go_on(state, given, now_ms)
     return after, (*suspended, *opened, *weary, *spent, *actions)
 
 
-def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
+def _deliver_or_go_on(state: State, given: SecondariesRead, now_ms: int) -> Step:
     """Deliver what is next; not to a suspended table, for that would hide what is
     wrong with it (SUSPEND-1)."""
     term = term_of(state)
     wanted = build_deliveries(
         term.primary.view,
-        commits_due(state, now_ms),
+        commits_due_for_delivery(state, now_ms),
         given.views,
         find_expiring_commits(state, now_ms),
     )
@@ -558,12 +558,17 @@ def _is_patience_over(state: State, now_ms: int) -> bool:
 def _must_delivery_come_first(state: State, now_ms: int) -> bool:
     """Return whether delivery must come first: of claims, or because too much is pending
     (PENDING-7)."""
-    claims = any(pending_commit.is_claim for pending_commit in commits_due(state, now_ms))
+    claims = any(
+        pending_commit.is_claim for pending_commit in commits_due_for_delivery(state, now_ms)
+    )
     return claims or _has_too_many_pending(state, now_ms)
 
 
 def _has_too_many_pending(state: State, now_ms: int) -> bool:
-    return len(commits_tried_before(term_of(state), commits_due(state, now_ms))) >= TRIED_MAX
+    return (
+        len(commits_tried_before(term_of(state), commits_due_for_delivery(state, now_ms)))
+        >= TRIED_MAX
+    )
 
 
 def _wait_and_retry_delivery(state: State, now_ms: int, why: str) -> Step:
@@ -601,7 +606,7 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
     tag."""
     pending = [
         pending_commit
-        for pending_commit in commits_due(replace(state, term=term), now_ms)
+        for pending_commit in commits_due_for_delivery(replace(state, term=term), now_ms)
         if pending_commit.record_count
     ]
     if not pending:
@@ -618,7 +623,7 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
         yield f"{old} rows pending for {tables} expire soon (coordinator.claim_age_max_ms)"
 
 
-def expired_commits_log_lines(
+def newly_expired_log_lines(
     after: CommitRecord, before: CommitRecord | None
 ) -> tuple[LogLine, ...]:
     """PENDING-8: return lines on what nobody delivers any more."""
@@ -636,7 +641,7 @@ def expired_commits_log_lines(
     )
 
 
-def actions_to_delete_undecided(term: Term) -> tuple[Action, ...]:
+def actions_to_tidy_staged_manifests(term: Term) -> tuple[Action, ...]:
     """Delete what dead coordinators drafted and never decided: all below this epoch.
 
     What expired was decided: its rows can be written again from there (SUSPEND-6).

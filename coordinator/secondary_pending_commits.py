@@ -235,7 +235,7 @@ def are_secondaries_in_order(
     )
 
 
-def are_secondaries_following_primary(secondaries: Secondaries, primary: TableView) -> bool:
+def are_secondaries_own_not_ahead(secondaries: Secondaries, primary: TableView) -> bool:
     """Return whether no secondary table is another primary table's, or beyond this one."""
     return not any(
         _reason_if_foreign_or_ahead(secondary, primary)
@@ -256,7 +256,7 @@ def find_secondaries_ahead(secondaries: Secondaries, primary: TableView) -> froz
     )
 
 
-def require_own_secondaries(
+def require_secondaries_own_not_ahead(
     secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
 ) -> None:
     """PENDING-9. Raises ``SecondaryForeign`` for a secondary table of another primary table, or
@@ -303,7 +303,7 @@ def _reason_if_foreign_or_ahead(secondary: TableView, primary: TableView) -> str
     return ""
 
 
-def is_unfenced(
+def is_unfenced_against_expired(
     secondary: TableView, expired: Iterable[PendingCommit], pending: Iterable[PendingCommit]
 ) -> bool:
     """PENDING-8: return whether a delivery of an expired pending commit under way would still find
@@ -317,7 +317,7 @@ def is_unfenced(
     return passed and all(pending_commit.secondary != secondary.uuid for pending_commit in pending)
 
 
-def tag_renewal_commit(decision: CommitRecord, secondary: TableView) -> PendingCommit:
+def empty_pending_commit(decision: CommitRecord, secondary: TableView) -> PendingCommit:
     """Return an empty pending commit, whose delivery moves a secondary table's tag near its head
     (QUARANTINE-2)."""
     return PendingCommit(

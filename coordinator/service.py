@@ -122,7 +122,7 @@ class CoordinatorService:
                         self.turn_began_s = self._monotonic_s()
                     if self._polled.is_set():
                         self._polled.clear()
-                        driver.begin_to_lead()
+                        driver.begin_to_lead_if_caught_up()
                     if not driver.run_once(driver.ms_to_wait_for_log(_TURN_MS, _IDLE_MS)):
                         retired.wait(_TROUBLE_WAIT_S)
             except Exception as error:

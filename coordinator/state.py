@@ -252,7 +252,7 @@ class Lingering:
 
 
 @dataclass(frozen=True, slots=True)
-class DeferredPartitions:
+class HeldPartitions:
     """Names partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them
     (KEY-8).
 
@@ -322,7 +322,7 @@ class AccessRefusals:
             {name: each for name, each in self.deliveries.items() if name not in tables},
         )
 
-    def restrict_to_pending_tables(self) -> AccessRefusals:
+    def restricted_to_pending_tables(self) -> AccessRefusals:
         """Keep what another epoch may count on: where nothing is pending, nothing tells whether
         others filled the table meanwhile."""
         return AccessRefusals(
@@ -500,7 +500,7 @@ class StatusCollection:
         """
         return replace(self, statuses=(), named_by_presence=frozenset(), buffered={})
 
-    def with_next_start(self) -> StatusCollection:
+    def without_buffered_amounts(self) -> StatusCollection:
         """Note that END and the next START are heard: the answers come, or do not until the time-
         out.
         """
@@ -558,7 +558,7 @@ class Progress:
         """Keep what is to be said of the transaction once its outcome is known."""
         return replace(self, settlement=settlement, activity=activity)
 
-    def with_settlement(self, settlement: AckCommit | AbortCommit) -> Progress:
+    def with_settlement_applied(self, settlement: AckCommit | AbortCommit) -> Progress:
         """COMMIT-4: move C and L here, and nowhere else.
 
         A participant chains its late statuses onto exactly this pair (POSITION-3).
@@ -614,7 +614,7 @@ class ReplayWindow:
     heard: int = 0
     """Bit n stands for ``highest - n``."""
 
-    def has_number(self, number: int) -> bool | None:
+    def has_number_or_none(self, number: int) -> bool | None:
         """Return whether it was heard; ``None`` below the window, where nobody knows it."""
         behind = self.highest - number
         if not 0 <= behind <= LEAP_MAX:
@@ -695,7 +695,7 @@ class Suspicion:
         if term is None:
             return self
         return replace(
-            self, refused_access=term.suspensions.refused_access.restrict_to_pending_tables()
+            self, refused_access=term.suspensions.refused_access.restricted_to_pending_tables()
         )
 
     def without_troubled_tables(self) -> Suspicion:
@@ -807,7 +807,7 @@ class State:
 
     topics: frozenset[str] = frozenset()
     """The source topics as last described: a configured pattern names several."""
-    held: tuple[DeferredPartitions, ...] = ()
+    held: tuple[HeldPartitions, ...] = ()
     """Partitions that were added, by topic, those of a topic in their order: nobody reads those
     that were not admitted (KEY-8)."""
     pause_asked: PauseRequest | None = None

@@ -158,13 +158,13 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         ranges, written = heard.status.written, _table_status_of(heard.status, by.table)
         objection = (
             _check_ranges(heard, offsets, taken)
-            or _build_objection(Fault.BEYOND, _check_ends(ranges, by.ends))
+            or _objection_or_none(Fault.BEYOND, _check_ends(ranges, by.ends))
             or _check_tables(heard.status, by)
-            or _build_objection(
+            or _objection_or_none(
                 _fault_of_folders(written, by.prefixes), _check_folders(heard, written, by.prefixes)
             )
-            or _build_objection(Fault.COUNTS, _check_counts(heard.status, files, by))
-            or _build_objection(Fault.IMPOSSIBLE, _check_possible_by_settings(heard.status, by))
+            or _objection_or_none(Fault.COUNTS, _check_counts(heard.status, files, by))
+            or _objection_or_none(Fault.IMPOSSIBLE, _check_possible_by_settings(heard.status, by))
             or _check_secondaries(heard, aside, by)
         )
         if objection:
@@ -198,7 +198,7 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
     )
 
 
-def _build_objection(fault: Fault, text: str | None, table: str = "") -> Objection | None:
+def _objection_or_none(fault: Fault, text: str | None, table: str = "") -> Objection | None:
     return Objection(fault, text, table) if text else None
 
 
@@ -389,7 +389,7 @@ def _check_secondaries(
             return Objection(Fault.COUNTS, f"a file of {name} is named twice", name)
         if text := _check_folders(heard, table, secondary.prefixes):
             return Objection(Fault.FOLDER, text, name)
-    return _build_objection(Fault.COUNTS, _check_quarantine(heard.status, by))
+    return _objection_or_none(Fault.COUNTS, _check_quarantine(heard.status, by))
 
 
 def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:

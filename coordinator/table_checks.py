@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.added_partitions import with_ripe_partitions_marked
+from headgate.coordinator.added_partitions import with_long_deferred_marked
 from headgate.coordinator.inputs_and_actions import Look, SecondariesRead
 from headgate.coordinator.phase_steps import (
     Step,
@@ -23,24 +23,24 @@ from headgate.coordinator.phase_steps import (
     with_next_table_check_due,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_pending_commits import are_secondaries_following_primary
+from headgate.coordinator.secondary_pending_commits import are_secondaries_own_not_ahead
 from headgate.coordinator.state import State, Term, Timer
 from headgate.coordinator.table_suspension import (
-    filled_tables_to_suspend_if_missing,
     find_missing_tables,
     find_table_trouble,
     resume_tables,
     resuming_tables_without_pending,
     suspend_or_forget_tables,
+    term_tables_to_suspend_if_missing,
 )
 
 AT_ONCE = 20
 """In one transaction so many tables are looked at, or receive a delivery without rows."""
 
 
-def prepare_end(state: State, now_ms: int) -> Step:
+def look_before_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per interval (TABLE-4)."""
-    state = with_ripe_partitions_marked(state, now_ms) if state.held else state
+    state = with_long_deferred_marked(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
     state = with_tables_to_look_at(with_next_table_check_due(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
@@ -51,7 +51,7 @@ def prepare_end(state: State, now_ms: int) -> Step:
     )
     wanted = (*resuming, *next_tables_to_look_at(term))
     wanted = (*secondaries_named_by_start(state), *wanted) if looks else wanted
-    filled = filled_tables_to_suspend_if_missing(state) if looks and routed else frozenset[str]()
+    filled = term_tables_to_suspend_if_missing(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
     return ask_look(preparing, Look(looks, wanted, filled, sources=True))
 
@@ -157,7 +157,7 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
 def _is_filled_by(secondary: TableView, primary: TableView) -> bool:
     return bool(
         secondary.record and secondary.record.primary == primary.uuid
-    ) and are_secondaries_following_primary({secondary.table: secondary}, primary)
+    ) and are_secondaries_own_not_ahead({secondary.table: secondary}, primary)
 
 
 def is_tag_renewal_due(state: State, table: str, now_ms: int) -> bool:

@@ -37,7 +37,7 @@ from headgate.coordinator.phase_steps import (
 from headgate.coordinator.recovery import require_sources_unshared
 from headgate.coordinator.secondary_pending_commits import (
     find_overdue_commits,
-    require_own_secondaries,
+    require_secondaries_own_not_ahead,
 )
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import AccessRefusals, RefusedAccess, State, Term
@@ -62,7 +62,7 @@ def tables_to_suspend_if_missing(
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def filled_tables_to_suspend_if_missing(state: State) -> frozenset[str]:
+def term_tables_to_suspend_if_missing(state: State) -> frozenset[str]:
     """Return the epoch's filled tables: a busy sink would not miss one of them."""
     term = term_of(state)
     return (
@@ -148,7 +148,7 @@ def pending_commits_of_tables(
     )
 
 
-def without_forgotten_tables(term: Term, forgets: Collection[str]) -> Term:
+def without_tables_to_forget(term: Term, forgets: Collection[str]) -> Term:
     """Strike these from the tables that the next decision is to forget: one that forgets them has
     landed."""
     return replace(
@@ -454,7 +454,7 @@ def resume_tables(
         delivery=term.delivery.with_secondaries(secondaries),
     )
     state, parting_words = forget_secondaries_at_next_decision(replace(state, term=asked), gone)
-    opened, more = reopen_tables(state, given.views)
+    opened, more = reopen_resumed_tables(state, given.views)
     return opened, (*tells, *parting_words, *more)
 
 
@@ -477,7 +477,7 @@ def _shared_sources_error(view: TableView, state: State, term: Term) -> Headgate
     return None
 
 
-def reopen_tables(
+def reopen_resumed_tables(
     state: State, views: Mapping[str, TableView]
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-5: let resumed tables take rows again, if they are in order and nothing is
@@ -597,7 +597,7 @@ def table_troubles_reported(term: Term) -> Mapping[str, str]:
     }
 
 
-def with_read_tables_judged(
+def judge_read_tables(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
@@ -622,7 +622,7 @@ def with_read_tables_judged(
             for name, view in given.views.items()
             if name not in term.suspensions.suspended
         }
-        require_own_secondaries(judged, term.primary.view, term.delivery.pending)
+        require_secondaries_own_not_ahead(judged, term.primary.view, term.delivery.pending)
     except SecondaryForeign as error:
         raise SecondaryForeign(
             error.message,

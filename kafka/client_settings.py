@@ -44,7 +44,7 @@ SESSION_KEYS = frozenset({"session.timeout.ms", "heartbeat.interval.ms", "max.po
 """Who sets one of these has thought of the others."""
 
 
-def with_session_timeout(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_default_session_timeout(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Set how long a group waits for a dead member, unless a person has set its times."""
     own = {} if SESSION_KEYS & settings.keys() else {"session.timeout.ms": SESSION_TIMEOUT_MS}
     return {**settings, **own}

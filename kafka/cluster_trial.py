@@ -71,10 +71,10 @@ class ClusterTrial:
         self._admin = new_admin(self._others)
         self.made = False
 
-    def describe_cluster(self) -> tuple[str, int]:
+    def cluster_id_and_broker_count(self) -> tuple[str, int]:
         """Return the cluster's id, as it calls itself, and the number of its brokers."""
         try:
-            found = self._admin.describe_cluster(request_timeout=WAIT_S).result()
+            found = self._admin.cluster_id_and_broker_count(request_timeout=WAIT_S).result()
         except kafka.KafkaException as error:
             raise _trial_error("describing the cluster", error) from error
         return str(found.cluster_id), len(found.nodes)
@@ -86,10 +86,10 @@ class ClusterTrial:
         except kafka.KafkaException as error:
             if error.args[0].code() not in _SETTINGS_REFUSED:
                 raise _trial_error(f"creating topic {self.name}", error) from error
-            return self._create_with_accepted_settings()
+            return self._create_without_and_list_refused()
         return []
 
-    def _create_with_accepted_settings(self) -> list[str]:
+    def _create_without_and_list_refused(self) -> list[str]:
         """Create it with the settings that the cluster accepts; return those that it refused."""
         taken: dict[str, str] = {}
         for name, value in CONTROL_SETTINGS.items():

@@ -282,7 +282,7 @@ class TransactionalWriter:
         try:
             self._producer.init_transactions(CHANGE_TIMEOUT_S)
         except kafka.KafkaException as error:
-            raise self._write_error(error) from error
+            raise self._failed_write_error(error) from error
 
     def write(self, records: Iterable[KeyedValue]) -> None:
         """Write all of them, or none.
@@ -296,7 +296,7 @@ class TransactionalWriter:
                 self._produce(record)
             self._producer.commit_transaction(CHANGE_TIMEOUT_S)
         except kafka.KafkaException as error:
-            raise self._write_error(error) from error
+            raise self._failed_write_error(error) from error
 
     def _produce(self, record: KeyedValue) -> None:
         while True:
@@ -309,7 +309,7 @@ class TransactionalWriter:
             else:
                 return
 
-    def _write_error(self, error: kafka.KafkaException) -> HeadgateError:
+    def _failed_write_error(self, error: kafka.KafkaException) -> HeadgateError:
         cause = error.args[0]
         if cause.code() in _FENCED or "fenced" in cause.str():
             return FleetChangedMeanwhile(

@@ -23,8 +23,8 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import (
     settings_error,
     settings_for_offset_queries,
+    with_default_session_timeout,
     with_quiet_log,
-    with_session_timeout,
 )
 from headgate.kafka.clients import is_fatal_error, new_admin, new_consumer
 from headgate.kafka.error_codes import NO_RIGHTS
@@ -251,7 +251,7 @@ def _member_config(
     config |= {"on_commit": _on_offsets_committed, "error_cb": _on_client_error, "logger": log}
     if protocol == "classic":
         config.setdefault("partition.assignment.strategy", "cooperative-sticky")
-        config = with_session_timeout(config)
+        config = with_default_session_timeout(config)
     return config
 
 

@@ -207,7 +207,7 @@ class KafkaLog:
         except (kafka.KafkaException, BufferError, SystemError) as error:
             self._clients.discard_producer(producer, answer_s)
             if fatal := _find_missing_right(error):
-                raise self._append_error([fatal], 0) from error
+                raise self._failed_append_error([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
         errors = [error for error in answers if error is not None]
         missing = len(messages) - len(answers)
@@ -215,7 +215,7 @@ class KafkaLog:
             # Before the caller learns of it, and appends again: what is still in the queue would be
             # sent behind that, and out of order.
             self._clients.discard_producer(producer, answer_s)
-            raise self._append_error(errors, missing)
+            raise self._failed_append_error(errors, missing)
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
         # Before anything is taken from the client: the records of a re-created topic, at offsets
@@ -234,7 +234,9 @@ class KafkaLog:
         if first is None:
             return []
         more = self._consumer.consume(MESSAGES_PER_READ_MAX - 1, timeout=0)
-        return [record for message in (first, *more) if (record := self._to_record(message))]
+        return [
+            record for message in (first, *more) if (record := self._to_record_or_none(message))
+        ]
 
     def seek(self, offset: ControlOffset) -> None:
         """Raises ``Unreachable``, also if the topic is gone."""
@@ -265,7 +267,7 @@ class KafkaLog:
         """Close the consumer; ``append`` has left nothing to send."""
         self._consumer.close()
 
-    def _append_error(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
+    def _failed_append_error(self, errors: list[kafka.KafkaError], missing: int) -> HeadgateError:
         codes = {error.code() for error in errors}
         if codes & NO_RIGHTS:
             return MissingRights(
@@ -292,7 +294,7 @@ class KafkaLog:
     def _assign_from(self, offset: int) -> None:
         # The id before the position: a topic that is re-created in between is another one than was
         # adopted, and noticed. The other way round its id would be taken for that of the position.
-        if self._identity.adopt_topic():
+        if self._identity.adopt_and_tell_if_replaced():
             # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
             # them for old news about the former topic, and never read from the new one.
             self._consumer.close()
@@ -301,7 +303,7 @@ class KafkaLog:
         self._placed = True
         self._lost = None
 
-    def _to_record(self, message: kafka.Message) -> LogRecord | None:
+    def _to_record_or_none(self, message: kafka.Message) -> LogRecord | None:
         if message.error() is not None:
             self._on_error(message.error())
             return None
@@ -348,7 +350,7 @@ class _Identity:
         self._asked: Future[Any] | None = None
         self._due_s = 0.0
 
-    def adopt_topic(self) -> bool:
+    def adopt_and_tell_if_replaced(self) -> bool:
         """Adopt the topic that has the name now; return whether another one was adopted before.
 
         Raises ``Unreachable`` if there is none.
@@ -369,7 +371,7 @@ class _Identity:
     def ensure_topic_id(self) -> TopicId:
         """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
-            self.adopt_topic()
+            self.adopt_and_tell_if_replaced()
         return self.adopted_topic_id
 
     def ask_topic_id_soon(self) -> None:

@@ -71,7 +71,7 @@ def require_fitting_topic_if_present(
     return _Cluster(kafka_config, topic, timeout_ms).require_fitting_topic_if_present()
 
 
-def uses_append_time(
+def will_use_append_time(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
     """Return whether brokers put their own time on the events.

@@ -106,7 +106,7 @@ class Buffers:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {p: b.end for p in partitions if (b := self._buffers.get(p)) is not None}
 
-    def holds_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+    def begins_with_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
         """Return whether the records of the ranges are the next ones here: those of a batch that
         is done again have to be delivered again first."""
         return all(

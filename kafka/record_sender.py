@@ -140,7 +140,7 @@ class RecordSender:
             raise
         if errors:
             self.close()
-            raise self._send_error("; ".join(sorted(set(errors))))
+            raise self._failed_send_error("; ".join(sorted(set(errors))))
         return count
 
     def close(self) -> None:
@@ -165,9 +165,9 @@ class RecordSender:
         assert self._producer is not None
         while self._producer.flush(_LOOK_S):
             if self._is_ending():
-                raise self._send_error("the coordinator ends")
+                raise self._failed_send_error("the coordinator ends")
 
-    def _send_error(self, reason: str) -> Unreachable:
+    def _failed_send_error(self, reason: str) -> Unreachable:
         return Unreachable(f"{self._what} {self._topic}: {reason}", self._hint)
 
 

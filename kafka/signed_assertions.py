@@ -15,7 +15,7 @@ LIFE_S = 60
 """An assertion is made for one request, whose clocks may differ a little."""
 
 
-def sign_assertion(
+def build_signed_assertion(
     pem: str, claims: Mapping[str, Any], where: str, *, key_id: str = "", life_s: int = LIFE_S
 ) -> str:
     """Return a JWT with these claims, a time of its own and an id, in the algorithm of the key.

@@ -106,7 +106,7 @@ class KafkaSourceTopics:
         """Do nothing: only idle connections are open, which end with the object."""
 
     def _describe_topics(self) -> Mapping[str, Any]:
-        names = self._matching_names()
+        names = self._named_and_matching_topics()
         if not names:
             return {}
         try:
@@ -148,7 +148,7 @@ class KafkaSourceTopics:
             raise _translate_error("the list of topics", error) from error
         return topics
 
-    def _matching_names(self) -> list[str]:
+    def _named_and_matching_topics(self) -> list[str]:
         patterns = [re.compile(topic) for topic in self._topics if topic.startswith("^")]
         named = [topic for topic in self._topics if not topic.startswith("^")]
         if not patterns:

@@ -35,7 +35,7 @@ from headgate.control_protocol.secret_references import (
     read_reference,
 )
 from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, read_bounded_body
-from headgate.kafka.signed_assertions import sign_assertion
+from headgate.kafka.signed_assertions import build_signed_assertion
 
 if TYPE_CHECKING:
     import requests
@@ -190,7 +190,7 @@ class _Endpoint:
             return _read_token_file(settings["assertion_file"], "kafka.auth.assertion_file")
         pem = _resolve_secret(settings["private_key"], "private_key")
         claims = {"iss": client, "sub": client, "aud": self._url}
-        return sign_assertion(
+        return build_signed_assertion(
             pem, claims, "kafka.auth.private_key", key_id=settings.get("key_id", "")
         )
 
@@ -205,7 +205,7 @@ def _parse_token_answer(answer: Any, began_s: float, extensions: Mapping[str, st
     text = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not text or len(text) > _TOKEN_CHARACTERS_MAX:
         raise TokenUnfit("the token server's answer holds no access_token", "correct its address")
-    claims = claims_of(text)
+    claims = unverified_claims_of(text)
     ends = [claims["exp"]] if isinstance(claims.get("exp"), int | float) else []
     for name, since_s in (("expires_in", began_s), ("expires_on", 0.0)):
         try:
@@ -217,10 +217,10 @@ def _parse_token_answer(answer: Any, began_s: float, extensions: Mapping[str, st
             "the token server does not say how long its token lives",
             "let it answer expires_in, or give a JWT with exp",
         )
-    return Token(text, min(ends), _token_subject_of(claims), extensions)
+    return Token(text, min(ends), _token_subject_or_default(claims), extensions)
 
 
-def claims_of(token: str) -> Mapping[str, Any]:
+def unverified_claims_of(token: str) -> Mapping[str, Any]:
     """Return the claims of a JWT, unchecked; empty for any other token."""
     parts = token.split(".")
     if len(parts) != 3:
@@ -232,7 +232,7 @@ def claims_of(token: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _token_subject_of(claims: Mapping[str, Any]) -> str:
+def _token_subject_or_default(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
     return subject if isinstance(subject, str) and subject.isprintable() and subject else "headgate"
 
@@ -245,14 +245,17 @@ def _token_file_provider(settings: Mapping[str, Any], _: str) -> TokenProvider:
 
     def fetch() -> Token:
         text = _read_token_file(path, "kafka.auth.path")
-        claims = claims_of(text)
+        claims = unverified_claims_of(text)
         if not isinstance(claims.get("exp"), int | float):
             raise TokenUnfit(
                 f"{path} holds no JWT with exp",
                 "name the file with the token itself, and nothing else",
             )
         return Token(
-            text, float(claims["exp"]), _token_subject_of(claims), settings.get("extensions", {})
+            text,
+            float(claims["exp"]),
+            _token_subject_or_default(claims),
+            settings.get("extensions", {}),
         )
 
     return TokenProvider(fetch, f"the file {path}")
@@ -409,7 +412,7 @@ def _fetch_google_token_by_key(path: str) -> _GoogleToken:
         raise TokenUnfit(f"{path}: its token_uri is not https", "take the file as Google wrote it")
     began_s = time.time()
     claims = {"iss": address, "sub": address, "aud": url, "scope": _GOOGLE_SCOPE}
-    assertion = sign_assertion(
+    assertion = build_signed_assertion(
         pem, claims, f"kafka.auth.key_file {path}", key_id=key_id, life_s=_GOOGLE_LIFE_S
     )
     form = {"grant_type": _JWT_GRANT, "assertion": assertion}

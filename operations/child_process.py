@@ -34,7 +34,7 @@ def start_child(
     )
 
 
-def kill_child(child: subprocess.Popen[bytes]) -> None:
+def kill_child_group(child: subprocess.Popen[bytes]) -> None:
     """Kill it and its whole group, and wait for its end."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)

@@ -120,7 +120,7 @@ def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) ->
         ExitStack() as opening,
     ):
         tables, copied = SinkTables.for_dry_run(settings, Path(folder), _QUARANTINE, opening)
-        batch = _batch_of_newest(tables, newest_per_partition)
+        batch = _prepare_batch_of_newest(tables, newest_per_partition)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
             written = _write_batch(tables.with_settings(_settings_for_dry_run(settings)), batch)
@@ -129,19 +129,19 @@ def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) ->
             filled = [(tables.name, written.files)]
         return DryRun(
             tables=tuple(
-                _dry_run_table(name, files, exists=name in copied) for name, files in filled
+                _build_dry_run_table(name, files, exists=name in copied) for name, files in filled
             ),
             partitions=written.partitions,
             misfits=tuple(map(_misfit_of, _first_rows(written.quarantined, BAD_SHOWN))),
             many=bool(settings.tables),
-            unmatched=_count_error_class(written.quarantined, ROUTE),
-            diverted=_count_error_class(written.quarantined, TABLE),
-            tombstones=_count_error_class(written.quarantined, TOMBSTONE),
+            unmatched=_count_rows_of_error_class(written.quarantined, ROUTE),
+            diverted=_count_rows_of_error_class(written.quarantined, TABLE),
+            tombstones=_count_rows_of_error_class(written.quarantined, TOMBSTONE),
             stops=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
         )
 
 
-def _dry_run_table(name: str, written: Sequence[WrittenFile], *, exists: bool) -> DryRunTable:
+def _build_dry_run_table(name: str, written: Sequence[WrittenFile], *, exists: bool) -> DryRunTable:
     files = [file for file in written if file.kind is FileKind.ROWS]
     return DryRunTable(
         name,
@@ -154,7 +154,7 @@ def _dry_run_table(name: str, written: Sequence[WrittenFile], *, exists: bool) -
     )
 
 
-def _count_error_class(quarantined: Iterable[WrittenFile], error_class: str) -> int:
+def _count_rows_of_error_class(quarantined: Iterable[WrittenFile], error_class: str) -> int:
     columns = (
         pq.read_table(_local_path(file), columns=["error_class"])["error_class"]
         for file in quarantined
@@ -182,7 +182,7 @@ def _settings_for_dry_run(settings: SinkSettings) -> SinkSettings:
     return replace(settings, quarantine=quarantine, spark=spark, tables=tables)
 
 
-def _batch_of_newest(tables: SinkTables, records: int) -> Batch:
+def _prepare_batch_of_newest(tables: SinkTables, records: int) -> Batch:
     """Return a batch of the newest records of each partition, once the named tables are there."""
     settings = tables.settings
     with opening_source_topics(settings) as topics:

@@ -84,7 +84,7 @@ def fetch_jars(
         return folder
     require_java()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _hold_file_lock(folder.with_name(f".{folder.name}.lock")):
+    with _holding_file_lock(folder.with_name(f".{folder.name}.lock")):
         if folder.is_dir():
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
@@ -96,7 +96,7 @@ def fetch_jars(
 
 
 @contextmanager
-def _hold_file_lock(lock: Path) -> Iterator[None]:
+def _holding_file_lock(lock: Path) -> Iterator[None]:
     # The kernel drops the lock with its holder, so a killed download blocks nobody.
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -53,7 +53,7 @@ _COLOURS = {
 }
 
 
-def describe_latest(sink: SinkName, latest: UntilLatest) -> str:
+def describe_until_latest(sink: SinkName, latest: UntilLatest) -> str:
     """Say whether a run until the topics' ends reached them."""
     if latest.missing:
         places = [f"{at} by {count:,}" for at, count in sorted(latest.missing.items())]
@@ -98,7 +98,7 @@ def show_tables(console: Console, report: TablesReport) -> None:
         for t in report.tables
     ]
     headings = ("table", "state", "last", "pending", "valid through", "schema", *changes)
-    console.print(_words_table(headings, rows))
+    console.print(_build_text_table(headings, rows))
     counts = Counter(table.state for table in report.tables)
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
     console.print(
@@ -116,7 +116,7 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
         (p.topic, p.partition, p.next_offset, p.log_begin, p.log_end, p.lag) for p in partitions
     ]
     headings = ("topic", "partition", "next offset", "log begin", "log end", "lag")
-    console.print(_words_table(headings, rows))
+    console.print(_build_text_table(headings, rows))
 
 
 def show_event(console: Console, event: Mapping[str, Any]) -> None:
@@ -148,7 +148,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "coordinator": report.coordinator,
         "last transaction": report.transaction,
         "open transaction": report.open_transaction,
-        "last rows": _time_text(report.last_rows_ms),
+        "last rows": _time_text(report.last_rows_committed_ms),
         "valid through": _time_text(report.valid_through_ms),
         "lag": report.total_lag,
         **({"of which held": report.held_record_count} if report.held_record_count else {}),
@@ -160,7 +160,7 @@ def show_status(console: Console, report: StatusReport) -> None:
     show_offsets(console, report.partitions)
     changes = KEY_COUNTS if any(t.keys for t in report.transactions) else ()
     console.print(
-        _words_table(
+        _build_text_table(
             (*("transaction", "snapshot", "committed", "rows", "quarantined", "skipped"), *changes),
             [
                 (
@@ -177,7 +177,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         )
     )
     console.print(
-        _words_table(
+        _build_text_table(
             ("participant", "state", "partitions", "buffered", "seen"),
             [
                 (p.member, p.state, len(p.partitions), p.buffered_records, _age_text(p.seen_ms_ago))
@@ -205,11 +205,13 @@ def show_statuses(console: Console, statuses: Iterable[FileStatus]) -> None:
                 report.condition,
                 report.total_lag,
                 report.epoch,
-                _time_text(report.last_rows_ms),
+                _time_text(report.last_rows_committed_ms),
                 what,
             )
         )
-    console.print(_words_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
+    console.print(
+        _build_text_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows)
+    )
 
 
 def _show_bad_records(console: Console, records: Iterable[RejectedRecord]) -> None:
@@ -221,7 +223,7 @@ def _show_bad_records(console: Console, records: Iterable[RejectedRecord]) -> No
 
 def _show_error(console: Console, error: LastError, now_ms: int) -> None:
     if error.past:
-        _show_past_error(console, error, now_ms)
+        _show_past_error_of_last_day(console, error, now_ms)
         return
     when = f", {_time_text(error.time_ms)}" if error.time_ms else ""
     whose = f" [{error.member}{when}]" if error.member else ""
@@ -232,13 +234,13 @@ def _show_error(console: Console, error: LastError, now_ms: int) -> None:
     console.print(Text.assemble(mark, text, (to_printable_line(whose), "dim")), soft_wrap=True)
 
 
-def _show_past_error(console: Console, error: LastError, now_ms: int) -> None:
+def _show_past_error_of_last_day(console: Console, error: LastError, now_ms: int) -> None:
     """Show a past error in a few words and for one day; after that only the present matters."""
     age_ms = now_ms - (error.time_ms or now_ms)
     if age_ms > _PAST_SHOWN_MS:
         return
     shortened = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
-    text = to_printable_line(f"{error.code}, {_describe_long_ago(age_ms)}: {shortened}")
+    text = to_printable_line(f"{error.code}, {_describe_how_long_ago(age_ms)}: {shortened}")
     console.print(Text.assemble((f"  {'past error':<18}{text}", "dim")), soft_wrap=True)
 
 
@@ -265,7 +267,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
         *(["quarantined"] if quarantined else []),
         *(_word_for_missing_records(report), "twice", "lag"),
     )
-    console.print(_words_table(headings, rows))
+    console.print(_build_text_table(headings, rows))
     console.print(
         f"{report.commits} commits and {report.claims} claims in epochs "
         f"{', '.join(map(str, report.epochs)) or 'none'}; {report.live_files} files with "
@@ -332,7 +334,7 @@ def show_dry_run(console: Console, seen: DryRun) -> None:
         (at.topic, at.partition, result.range.begin, result.range.end, result.records, result.bad)
         for at, result in seen.partitions.items()
     ]
-    console.print(_words_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
+    console.print(_build_text_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
     for table in seen.tables:
         name = f"{table.table} " if seen.many else ""
         for row in table.rows:
@@ -343,7 +345,7 @@ def show_dry_run(console: Console, seen: DryRun) -> None:
         console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
     if seen.many:
         lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
-        console.print(_words_table(("table", "is there", "rows", "files", "bytes"), lines))
+        console.print(_build_text_table(("table", "is there", "rows", "files", "bytes"), lines))
     console.print(
         Text(_describe_dry_run(seen), "red" if seen.needs_attention else "green"), soft_wrap=True
     )
@@ -386,7 +388,7 @@ def show_notes(console: Console, notes: Sequence[str]) -> None:
         console.print(Text.assemble(("note ", "yellow"), note), soft_wrap=True)
 
 
-def _words_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+def _build_text_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for position, heading in enumerate(headings):
         numbers = all(isinstance(row[position], int | None) for row in rows)
@@ -406,7 +408,7 @@ def _time_text(epoch_ms: int | None) -> str | None:
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _describe_long_ago(milliseconds: int) -> str:
+def _describe_how_long_ago(milliseconds: int) -> str:
     minutes = max(0, milliseconds) // 60_000
     return f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
 

@@ -99,21 +99,21 @@ def _describe_tables_behind(
     except TableMissing as error:
         yield error.message
         return
-    own = _describe_table_behind(
+    own = _describe_table_if_behind(
         tables.name, record.valid_through_ms if record else None, through_ms
     )
     if own and (topics is None or record is None or count_missing_offsets(record, topics)):
-        yield own + _describe_sink_state(record)
+        yield own + _sink_state_suffix(record)
     elif settings.tables:
         from headgate.operations.many_tables.list import list_tables
 
         for each in list_tables(settings).tables:
-            text = _describe_table_behind(each.table, each.valid_through_ms, through_ms)
+            text = _describe_table_if_behind(each.table, each.valid_through_ms, through_ms)
             if text and not (each.state == "open" and each.pending_rows == 0):
                 yield text if each.state == "open" else f"{text} ({each.state}: {each.reason})"
 
 
-def _describe_table_behind(table: str, valid_through_ms: int | None, through_ms: int) -> str:
+def _describe_table_if_behind(table: str, valid_through_ms: int | None, through_ms: int) -> str:
     if valid_through_ms is None:
         return f"{table} is not known to be complete up to any time"
     if valid_through_ms >= through_ms:
@@ -122,7 +122,7 @@ def _describe_table_behind(table: str, valid_through_ms: int | None, through_ms:
     return f"{table} is complete up to {moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _describe_sink_state(record: CommitRecord | None) -> str:
+def _sink_state_suffix(record: CommitRecord | None) -> str:
     if record is None:
         return ": nothing is committed yet"
     if record.stopped:
@@ -160,7 +160,7 @@ class UntilLatest:
         """Begin to look at the table, in a thread of its own; the last look comes at the end."""
         if self.missing:
             self._thread = threading.Thread(
-                target=self._stop_once_complete, name="headgate-until-latest"
+                target=self._poll_until_reached_then_stop, name="headgate-until-latest"
             )
             self._thread.start()
         else:
@@ -173,17 +173,17 @@ class UntilLatest:
             self._thread.join()
         if not self.is_reached:
             with suppress(HeadgateError):
-                self.read_whether_reached()
+                self.refresh_is_reached()
 
-    def _stop_once_complete(self) -> None:
+    def _poll_until_reached_then_stop(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
-                if self.read_whether_reached():
+                if self.refresh_is_reached():
                     self.stop.set()
             except HeadgateError:
                 continue  # not there yet, or away for a while: the sink itself says what is wrong
 
-    def read_whether_reached(self) -> bool:
+    def refresh_is_reached(self) -> bool:
         """Read the table; return whether it holds everything."""
         with open_tables_for_reading(self.settings) as tables:
             record = tables.reader.view().record

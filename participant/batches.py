@@ -70,7 +70,7 @@ def with_source_ends(state: State, ends: Mapping[TopicPartition, int]) -> State:
     return replace(state, source=source)
 
 
-def with_last_look_done(state: State) -> State:
+def with_last_source_look_done(state: State) -> State:
     """ANSWER-1: after END the source was looked at; what comes later belongs to the next
     transaction."""
     return replace(state, source=replace(state.source, last_read_done=True))
@@ -98,7 +98,7 @@ def find_backlog(state: State) -> Ranges:
     }
 
 
-def next_look_due_ms(state: State) -> int:
+def next_source_look_due_ms(state: State) -> int:
     """Return when the source may be asked again where it ends.
 
     END asks it in any case, and what comes meanwhile waits for END unless it is a whole batch.
@@ -339,7 +339,7 @@ def _retry_up_to_stop_record(state: State, batch: Batch, error: StopBefore, firs
     known = state.run.stop
     cuts = known.cuts + 1 if known else 1
     ends = Offsets({at: span.end for at, span in batch.ranges.items()})
-    upto = (known.upto if known else ends).merged_with_smaller(first)
+    upto = (known.upto if known else ends).minimum_per_partition(first)
     if cuts > CUTS_MAX:
         upto = upto.with_offsets({at: span.begin for at, span in batch.ranges.items()})
     text = f"writes what lies before a record, then stops before it: {error}"
@@ -348,7 +348,7 @@ def _retry_up_to_stop_record(state: State, batch: Batch, error: StopBefore, firs
     return again, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
 
 
-def stop_if_pending_and_committed(state: State) -> Step:
+def execute_or_drop_pending_stop(state: State) -> Step:
     """BATCH-2: stop once all that lies before the record is committed.
 
     Whoever owns its partition meets it; so does this participant again, if it is not committed up
@@ -365,7 +365,7 @@ def stop_if_pending_and_committed(state: State) -> Step:
     writing = state.term.writing
     fixed = writing.fixed if writing else frozenset[TopicPartition]()
     missing = any(positions.get(at, end) < end for at, end in stop.upto.items() if at in fixed)
-    if missing or state.work.has_unannounced or state.said.pending:
+    if missing or state.work.has_unannounced_ranges or state.said.pending:
         return state, ()
     return without_pending_stop(state), (Stop(stop.error),)
 
@@ -424,7 +424,7 @@ def with_settled_positions(state: State, expected: Offsets, settled_to: ControlO
     # Files mix partitions: if one position is wrong, no file can be kept. Moving only that position
     # would announce the others' offsets with files that hold the wrong one's rows as well.
     if any(_contradicts_position(expected, p, own) for p, own in state.work.owned.items()):
-        state = drop_work(state)
+        state = drop_unannounced_work(state)
         moved = {p: _with_position_reset(p, own, expected) for p, own in state.work.owned.items()}
         state = replace(state, work=replace(state.work, owned=moved))
     learned = _with_learned_positions(state.work.owned, expected, settled_to)
@@ -472,7 +472,7 @@ def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
     doubtful = frozenset(
         p for p, each in ranges.items() if _is_empty_but_not_known_idle(state, p, each)
     )
-    waiting = partitions_with_open_needs(state)
+    waiting = partitions_with_open_proposals(state)
     stop = state.run.stop
     status = WriteStatus(
         status_number=number,
@@ -486,7 +486,7 @@ def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
     return _with_owned_without_files(state, owned), status
 
 
-def drop_work(state: State) -> State:
+def drop_unannounced_work(state: State) -> State:
     """Drop all unannounced work and the batch; every position goes back to where it began."""
     owned = {
         partition: replace(own, work=empty_range(own.work.range.begin)) if own.work else own
@@ -497,7 +497,7 @@ def drop_work(state: State) -> State:
 
 def drop_work_and_positions(state: State) -> State:
     """EPOCH-3: begin a higher epoch, in which nothing read or known before counts."""
-    dropped = drop_work(state)
+    dropped = drop_unannounced_work(state)
     owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
     work = replace(dropped.work, owned=owned, failure=None, failed=frozenset())
     return without_pending_stop(with_idleness_unknown(replace(dropped, work=work)))
@@ -572,7 +572,7 @@ def build_presence(
 ) -> Presence:
     """Return its sign of life, and how much its next status will hold (COMMIT-5)."""
     positions, ends = state.positions, state.source.ends
-    buffered = buffered_amounts(state)
+    buffered = buffered_amounts_with_next_batch(state)
     return Presence(
         kind=kind,
         concerns=concerns,
@@ -590,7 +590,7 @@ class Buffered(NamedTuple):
     octets: int
 
 
-def buffered_amounts(state: State) -> Buffered:
+def buffered_amounts_with_next_batch(state: State) -> Buffered:
     """Return what is read and not announced, and what the next batch will read.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
@@ -604,14 +604,14 @@ def buffered_amounts(state: State) -> Buffered:
     return Buffered(records, octets)
 
 
-def limit_steps_reached(state: State) -> int:
+def commit_limit_steps_filled(state: State) -> int:
     """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.term.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
         return 0
     share = len(writing.fixed & state.work.owned.keys()) / max(len(writing.fixed), 1)
     limits = (writing.limits.commit_records, writing.limits.commit_bytes)
-    held = buffered_amounts(state)
+    held = buffered_amounts_with_next_batch(state)
     parts = (amount / limit for amount, limit in zip(held, limits, strict=True) if limit)
     return int(LIMIT_STEPS * max(parts) / share) if share else 0
 
@@ -620,7 +620,7 @@ def with_announced_limit_steps(state: State, steps: int) -> State:
     return replace(state, work=replace(state.work, announced_limit_steps=steps))
 
 
-def partitions_with_open_needs(state: State) -> frozenset[TopicPartition]:
+def partitions_with_open_proposals(state: State) -> frozenset[TopicPartition]:
     """SCHEMA-4: return the partitions for which a status says that there is more."""
     first = (need.proposal.first for need in state.needs.open)
     return frozenset(at for offsets in first for at in offsets) & state.work.owned.keys()

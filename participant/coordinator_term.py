@@ -97,10 +97,10 @@ def with_end_answered_and_next_opened(state: State) -> State:
     return open_or_queue_transaction(answered, answered.term.following)
 
 
-def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
+def with_suspended_tables(state: State, suspended: Mapping[str, str]) -> State:
     """SUSPEND-2: apply a settlement's suspended tables to the next batch, whatever its
     transaction."""
-    return _with_transactions(state, lambda each: replace(each, suspended=suspended))
+    return _with_changed_transactions(state, lambda each: replace(each, suspended=suspended))
 
 
 def with_schema(state: State, now: TableStart) -> State:
@@ -112,10 +112,12 @@ def with_schema(state: State, now: TableStart) -> State:
         table = replace(opened.table, schema_id=now.schema_id, refused=now.refused)
         return replace(opened, table=table)
 
-    return _with_transactions(state, with_new_schema)
+    return _with_changed_transactions(state, with_new_schema)
 
 
-def _with_transactions(state: State, change: Callable[[OpenTransaction], OpenTransaction]) -> State:
+def _with_changed_transactions(
+    state: State, change: Callable[[OpenTransaction], OpenTransaction]
+) -> State:
     writing, following = state.term.writing, state.term.following
     term = replace(
         state.term,
@@ -134,7 +136,7 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
     # offsets that the table holds, and their records would be written once more.
     if settled_to < state.term.settled_to:
         return state
-    unheeded = _count_unheeded_in_a_row(state, offsets, settled_to)
+    unheeded = _count_unheeded_statuses_in_a_row(state, offsets, settled_to)
     pending = tuple(own for own in state.said.pending if _is_late(own, settled_to))
     state = replace(
         state,
@@ -144,7 +146,9 @@ def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) 
     return with_settled_positions(state, _offsets_after_late_statuses(offsets, pending), settled_to)
 
 
-def _count_unheeded_in_a_row(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
+def _count_unheeded_statuses_in_a_row(
+    state: State, offsets: Offsets, settled_to: ControlOffset
+) -> int:
     """LOG-6: return how many statuses in a row had no effect: C has not reached their ranges."""
     count = state.said.unheeded
     for own in state.said.pending:
@@ -246,7 +250,7 @@ def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
         else own
         for own in state.said.pending
     )
-    counted = number_to_count_on_from(state.said.status_number, number)
+    counted = number_to_continue_from(state.said.status_number, number)
     return replace(state, said=replace(state.said, pending=pending, status_number=counted))
 
 
@@ -259,7 +263,7 @@ def with_sequence_heard(state: State, sequence: int) -> State:
     said = state.said
     far = abs(sequence - said.leapt) > LEAP_MAX
     believed = sequence if far else max(sequence, said.leapt)
-    counted = number_to_count_on_from(number_to_count_on_from(said.sequence, sequence), believed)
+    counted = number_to_continue_from(number_to_continue_from(said.sequence, sequence), believed)
     leapt = believed if believed > counted else 0
     return replace(state, said=replace(said, sequence=counted, leapt=leapt))
 
@@ -274,7 +278,7 @@ def without_unheard_presences(state: State) -> State:
     return replace(state, said=replace(state.said, unheard=()))
 
 
-def number_to_count_on_from(known: int, heard: int) -> int:
+def number_to_continue_from(known: int, heard: int) -> int:
     """LOG-6: return the number to count on from, after what was heard in its name, its own or
     not."""
     return heard if known < heard <= known + LEAP_MAX else known

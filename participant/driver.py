@@ -98,14 +98,14 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         self._world.leadership.on_assignment(frozenset(self.state.work.owned) - partitions)
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed_machine(ReleaseRequested(partitions))
-        while self._may_still_announce(deadline_ms):
+        while self._should_go_on_releasing(deadline_ms):
             # This also paces the loop when no batch runs.
             self._feed_batch_outcome(_RELEASE_TURN_MS)
             self._take_in_batch_and_events(0)
             self._feed_machine(Tick())
         self._feed_machine(ReleaseTimedOut())
 
-    def _may_still_announce(self, deadline_ms: int) -> bool:
+    def _should_go_on_releasing(self, deadline_ms: int) -> bool:
         """Return ``False`` once the log lost its place: events void the work, or go unheard."""
         in_time = self._world.clock.monotonic_ms() < deadline_ms
         return bool(self.state.work.leaving) and in_time and not self._listener.behind

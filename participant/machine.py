@@ -42,21 +42,21 @@ from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchOutcom
 from headgate.participant.batches import (
     batch_records_max,
     cap_ranges,
-    drop_work,
+    commit_limit_steps_filled,
+    drop_unannounced_work,
+    execute_or_drop_pending_stop,
     find_backlog,
-    limit_steps_reached,
-    next_look_due_ms,
+    next_source_look_due_ms,
     on_batch_failed,
     on_own_presence,
     plan_batch,
     readable_positions,
     retry_overdue_batch_or_stop,
-    stop_if_pending_and_committed,
     with_announced_limit_steps,
     with_batch_ended_and_retries_reset,
     with_batch_written,
     with_gained_partitions,
-    with_last_look_done,
+    with_last_source_look_done,
     with_leaving_partitions,
     with_source_ends,
     without_lost_partitions,
@@ -78,7 +78,7 @@ from headgate.participant.coordinator_term import (
     with_presence_heard,
     with_resend_deadline,
     with_sequence_heard,
-    with_suspended,
+    with_suspended_tables,
     without_unheard_presences,
 )
 from headgate.participant.inputs_and_actions import (
@@ -97,17 +97,17 @@ from headgate.participant.inputs_and_actions import (
     control_log_warning,
 )
 from headgate.participant.schema_proposals import (
-    drop_or_repeat_needs,
+    drop_or_renumber_proposals,
     ends_of_repeated_batch,
     forget_answers_on_suspended,
     forget_expired_refusals,
-    forget_needs,
+    forget_proposals_and_answers,
     log_ignored_fields,
     on_batch_needs,
     on_own_proposal,
     on_tables_event,
-    ranges_readable_despite_needs,
-    without_finished_repetition,
+    ranges_readable_despite_proposals,
+    without_repeated_batch_if_done,
 )
 from headgate.participant.state import OpenTransaction, Phase, State, Timer
 
@@ -130,9 +130,9 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case Assigned(partitions):
             return _on_assigned(state, partitions)
         case BatchEnded(outcome):
-            return _announce_new_limit_step(_on_batch_ended(state, outcome, now_ms))
+            return _announce_limit_step_if_new(_on_batch_ended(state, outcome, now_ms))
         case EndOffsetsRead():
-            return _announce_new_limit_step(_on_end_offsets(state, given, now_ms))
+            return _announce_limit_step_if_new(_on_end_offsets(state, given, now_ms))
         case ReleaseRequested(partitions):
             return with_leaving_partitions(state, partitions), ()
         case ReleaseTimedOut():
@@ -178,12 +178,14 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
         return state, ()
     if state.work.leaving:
         return _try_announce_and_release(state)
-    state, stop = stop_if_pending_and_committed(state)
+    state, stop = execute_or_drop_pending_stop(state)
     if stop:
         return state, stop
     if state.phase is Phase.ANSWERING:
         return _answer_end_after_last_look(state, now_ms)
-    may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= next_look_due_ms(state)
+    may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= next_source_look_due_ms(
+        state
+    )
     if state.phase is Phase.WRITING and may_look:
         return _read_end_offsets(state, now_ms)
     return state, ()
@@ -235,17 +237,17 @@ def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     there = find_backlog(state)
     done_again = False
     if state.needs.open or state.needs.again:
-        there = ranges_readable_despite_needs(state, there, now_ms)
+        there = ranges_readable_despite_proposals(state, there, now_ms)
         done_again = bool(ends_of_repeated_batch(state)) and not state.needs.open
     records_max = batch_records_max(state)
     full = sum(map(len, there.values())) >= records_max
     enough = known.full or full or done_again or state.run.stop is not None
     if state.phase is Phase.ANSWERING:
-        state = with_last_look_done(state)
+        state = with_last_source_look_done(state)
     elif not enough:
         return state, ()
     ranges = cap_ranges(there, records_max)
-    too_many_files = state.work.files_waiting >= state.settings.files_max
+    too_many_files = state.work.unannounced_file_count >= state.settings.files_max
     held_back = too_many_files or not state.is_not_held_back_by(Timer.PACE, now_ms)
     if not ranges or state.work.leaving or held_back:
         return state, ()
@@ -272,17 +274,17 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
         if outcome.ignored:
             state, actions = log_ignored_fields(state, outcome.ignored)
     if state.needs.again:
-        state = without_finished_repetition(state)
+        state = without_repeated_batch_if_done(state)
     was_last = state.source.last_read_done or state.phase is Phase.ANSWERING
     return with_batch_ended_and_retries_reset(
         state, last_read_done=was_last and not look_again
     ), actions
 
 
-def _announce_new_limit_step(done: Step) -> Step:
+def _announce_limit_step_if_new(done: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
-    steps = limit_steps_reached(state)
+    steps = commit_limit_steps_filled(state)
     if steps <= state.work.announced_limit_steps:
         return done
     state, alive = append_presence(
@@ -319,14 +321,14 @@ def _announce_gain(state: State, gained: frozenset[TopicPartition], kind: Presen
 
 def _drop_work_and_announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
     """Drop all unannounced work: nothing could be announced, and files mix partitions."""
-    state = without_lost_partitions(drop_work(state), lost)
+    state = without_lost_partitions(drop_unannounced_work(state), lost)
     return append_presence(state, PresenceKind.LOST, lost)
 
 
 def _try_announce_and_release(state: State) -> Step:
     """POSITION-1: announce what the files hold, then let go."""
     actions: tuple[Action, ...] = ()
-    if state.work.has_unannounced:
+    if state.work.has_unannounced_ranges:
         if state.said.has_unheard_status or state.term.writing is None:
             return state, ()
         state, actions = append_status(state, state.term.writing.number)
@@ -339,7 +341,9 @@ def _on_release_timed_out(state: State) -> Step:
     """POSITION-1 is bounded in time: drop what is not announced by now; it is read again."""
     if not state.work.leaving:
         return state, ()
-    return without_lost_partitions(drop_work(state), state.work.leaving), (RELEASE_TIMED_OUT,)
+    return without_lost_partitions(drop_unannounced_work(state), state.work.leaving), (
+        RELEASE_TIMED_OUT,
+    )
 
 
 # --------------------------------------------------------------------------------- what is heard
@@ -378,7 +382,7 @@ def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
     # Before the event takes effect, whichever it is: an END or ACK of a coordinator that was not
     # known is about work of its epoch, and none of ours is (EPOCH-3).
     if not known:
-        state = _enter_epoch_and_forget_needs(state, Epoch(said.epoch), said.sender)
+        state = _enter_epoch_without_proposals(state, Epoch(said.epoch), said.sender)
     match said.event:
         case StartCommit() as start:
             if other := find_other_configuration(state, said.sender, start):
@@ -394,8 +398,8 @@ def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
             return state, ()
 
 
-def _enter_epoch_and_forget_needs(state: State, epoch: Epoch, coordinator: Sender | None) -> State:
-    return forget_needs(enter_epoch(state, epoch, coordinator))
+def _enter_epoch_without_proposals(state: State, epoch: Epoch, coordinator: Sender | None) -> State:
+    return forget_proposals_and_answers(enter_epoch(state, epoch, coordinator))
 
 
 def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
@@ -409,7 +413,7 @@ def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
     if number <= (newest.number if newest else state.term.answered):
         return state  # a repetition
     if state.needs.open:
-        state = drop_or_repeat_needs(state, start)
+        state = drop_or_renumber_proposals(state, start)
     state = with_paused(state, paused=start.paused)
     return open_or_queue_transaction(state, OpenTransaction.from_start(number, start))
 
@@ -422,7 +426,7 @@ def _on_end(state: State, number: TransactionNumber) -> Step:
 
 def _on_settlement(state: State, settlement: Settlement) -> Step:
     state = apply_settlement(state, settlement.offsets, settlement.settled_to)
-    state = with_suspended(state, settlement.suspended)
+    state = with_suspended_tables(state, settlement.suspended)
     if state.needs.answers:
         state = forget_answers_on_suspended(state, settlement.suspended)
     return state, _copy_offsets_to_group(state, settlement)
@@ -438,7 +442,7 @@ def _copy_offsets_to_group(state: State, settlement: Settlement) -> tuple[Action
 def _on_log_truncated(state: State, reason: str) -> Step:
     """LOG-3: treat earlier events as void; every owned partition is gained again."""
     owned = frozenset(state.work.owned)
-    state = _enter_epoch_and_forget_needs(state, state.term.epoch, state.term.coordinator)
+    state = _enter_epoch_without_proposals(state, state.term.epoch, state.term.coordinator)
     state = without_unheard_presences(without_lost_partitions(state, owned))
     if not owned:
         return state, (control_log_warning(reason),)

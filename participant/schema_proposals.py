@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
-from headgate.control_protocol.columns import Struct, named_fields, unify_columns
+from headgate.control_protocol.columns import Struct, named_fields_with_parent_ids, unify_columns
 from headgate.control_protocol.events import (
     Destination,
     Proposal,
@@ -24,7 +24,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
 from headgate.participant.batches import describe_proposal, find_backlog
-from headgate.participant.coordinator_term import number_event, number_to_count_on_from, with_schema
+from headgate.participant.coordinator_term import number_event, number_to_continue_from, with_schema
 from headgate.participant.inputs_and_actions import Action
 from headgate.participant.state import Need, Phase, SchemaNeeds, State, TableAnswer, Timer
 
@@ -73,7 +73,7 @@ def _propose(
         uuid=at.uuid,
         schema_id=at.schema_id,
         columns=_unify_columns_if_room(before.columns, need.columns) if before else need.columns,
-        first=before.first.merged_with_smaller(need.first) if before else need.first,
+        first=before.first.minimum_per_partition(need.first) if before else need.first,
         records=need.records,
         source=source,
         raw=need.raw,
@@ -89,20 +89,20 @@ def _propose(
 def _unify_columns_if_room(before: Struct, columns: Struct) -> Struct:
     """Return what both ask for; only the first where no table has room for all of it."""
     both = unify_columns(before, columns)
-    return both if sum(1 for _ in named_fields(both)) <= COLUMNS_MAX else before
+    return both if sum(1 for _ in named_fields_with_parent_ids(both)) <= COLUMNS_MAX else before
 
 
-def ranges_readable_despite_needs(state: State, ranges: Ranges, now_ms: int) -> Ranges:
+def ranges_readable_despite_proposals(state: State, ranges: Ranges, now_ms: int) -> Ranges:
     """SCHEMA-4: return no ranges while an answer may come soon; then, and for an END, those before
     records that wait."""
     needs = state.needs
     if not needs.open:
-        return _cut_ranges_at(ranges, ends_of_repeated_batch(state))
+        return _cut_ranges_at_ends_if_any(ranges, ends_of_repeated_batch(state))
     if now_ms < min(need.since_ms for need in needs.open) + WAIT_MS:
         if state.phase is not Phase.ANSWERING:
             return {}
-        ranges = _cut_ranges_at(ranges, ends_of_repeated_batch(state))
-    first = reduce(Offsets.merged_with_smaller, (need.proposal.first for need in needs.open))
+        ranges = _cut_ranges_at_ends_if_any(ranges, ends_of_repeated_batch(state))
+    first = reduce(Offsets.minimum_per_partition, (need.proposal.first for need in needs.open))
     cut = {p: OffsetRange(r.begin, _end_before_record(r, first.get(p))) for p, r in ranges.items()}
     return {p: r for p, r in cut.items() if not r.is_empty}
 
@@ -119,12 +119,12 @@ def ends_of_repeated_batch(state: State) -> Mapping[TopicPartition, int]:
     return again if left else {}
 
 
-def without_finished_repetition(state: State) -> State:
+def without_repeated_batch_if_done(state: State) -> State:
     """SCHEMA-3: forget up to where a batch is done again, once that is done."""
     return replace(state, needs=replace(state.needs, again=ends_of_repeated_batch(state)))
 
 
-def _cut_ranges_at(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
+def _cut_ranges_at_ends_if_any(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
     """Cut the ranges at ``ends``, and drop those without one; but without any ends all stay."""
     if not ends:
         return ranges
@@ -149,13 +149,13 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> State:
     primary = state.term.writing or state.term.following
     uuid = primary.table.uuid if primary else None
     now = next((table for table in tables.tables if table.uuid == uuid), None)
-    answers = _newest_answers(state, tables, now_ms) if now is None else state.needs.answers
+    answers = _answers_updated_by(state, tables, now_ms) if now is None else state.needs.answers
     answered = replace(state, needs=replace(state.needs, open=still, answers=answers))
     renewed = answered if now is None else with_schema(answered, now)
     return renewed.with_deadline(Timer.LOOK, None)
 
 
-def _newest_answers(state: State, tables: Tables, now_ms: int) -> Mapping[str, TableAnswer]:
+def _answers_updated_by(state: State, tables: Tables, now_ms: int) -> Mapping[str, TableAnswer]:
     """Return the newest statement about each table, in bounds."""
     answers = dict(state.needs.answers)
     for start in tables.tables:
@@ -182,13 +182,13 @@ def forget_answers_on_suspended(state: State, suspended: Mapping[str, str]) -> S
     return replace(state, needs=replace(state.needs, answers=kept))
 
 
-def forget_needs(state: State) -> State:
+def forget_proposals_and_answers(state: State) -> State:
     """EPOCH-3: another coordinator knows nothing of the proposals; the records are met again."""
     needs = state.needs
     return replace(state, needs=SchemaNeeds(number=needs.number, ignored=needs.ignored))
 
 
-def drop_or_repeat_needs(state: State, start: StartCommit) -> State:
+def drop_or_renumber_proposals(state: State, start: StartCommit) -> State:
     """Take a START under another schema as an answer too: the records are looked at again.
 
     What is not answered is asked again, under a new number, for what was heard before counts no
@@ -211,7 +211,7 @@ def _destination_of(need: Need) -> Destination:
 def on_own_proposal(state: State, proposal: Proposal) -> State:
     """LOG-1, LOG-6: note that it was heard; if others used its name, go on counting from there."""
     needs = state.needs
-    if (counted := number_to_count_on_from(needs.number, proposal.number)) != needs.number:
+    if (counted := number_to_continue_from(needs.number, proposal.number)) != needs.number:
         return replace(state, needs=replace(needs, number=counted))
     heard = tuple(
         replace(need, heard=True) if need.proposal == proposal else need for need in needs.open
@@ -226,19 +226,19 @@ def log_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
     if not new:
         return state, ()
     some = ", ".join(
-        f"{_shorten_path(path)} ({count} records)" for path, count in sorted(new.items())[:20]
+        f"{_shorten_field_path(path)} ({count} records)" for path, count in sorted(new.items())[:20]
     )
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
-    newest = _newest_paths((*state.needs.ignored, *new))
+    newest = _newest_field_paths((*state.needs.ignored, *new))
     state = replace(state, needs=replace(state.needs, ignored=newest))
     text = f"ignores fields that become no column: {some}{more}"
     return state, (LogLine(text, trouble=True, event=LogEvent.FIELDS_IGNORED),)
 
 
-def _shorten_path(path: str) -> str:
+def _shorten_field_path(path: str) -> str:
     """Cut a name that producers made, which may be as long as a record."""
     return path if len(path) <= _NAME_CHARACTERS_MAX else f"{path[:_NAME_CHARACTERS_MAX]}..."
 
 
-def _newest_paths(paths: Iterable[str]) -> frozenset[str]:
+def _newest_field_paths(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(list(paths)[-1_000:])

@@ -219,12 +219,12 @@ class Work:
     """The last step towards a limit that was said of this work (COMMIT-5)."""
 
     @property
-    def has_unannounced(self) -> bool:
+    def has_unannounced_ranges(self) -> bool:
         """Return whether there is work that no status has named yet."""
         return any(own.work and not own.work.range.is_empty for own in self.owned.values())
 
     @property
-    def files_waiting(self) -> int:
+    def unannounced_file_count(self) -> int:
         """Return how many files of all tables no status has named yet."""
         of_others = sum(map(len, self.secondary_files.values()))
         return len(self.files) + len(self.quarantine_files) + of_others

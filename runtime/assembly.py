@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.config.catalog_checks import require_usable_table_catalog
 from headgate.config.catalog_settings import Backend
-from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
+from headgate.config.configuration_fingerprint import configuration_digest, settings_to_agree_on
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
 from headgate.config.sink_sections import WriterKind
@@ -56,8 +56,8 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import (
-    read_recent_envelopes,
     require_same_configuration,
+    try_read_recent_envelopes,
 )
 from headgate.runtime.embedded_sink_task import SinkTask
 from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
@@ -68,9 +68,9 @@ from headgate.runtime.process_notices import (
     try_announce_start,
 )
 from headgate.runtime.reports.reported_primary import with_reports
-from headgate.runtime.sink_tables import SinkTables, named_secondary_tables
-from headgate.runtime.start_checks import require_existing_sources
-from headgate.runtime.telemetry.instrumentation import Ports, with_meters
+from headgate.runtime.sink_tables import SinkTables, quarantine_as_secondary_tables
+from headgate.runtime.start_checks import require_existing_source_topics
+from headgate.runtime.telemetry.instrumentation import Ports, with_meters_and_lag_lookout
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.wall_clock import wall_ms
@@ -233,7 +233,7 @@ def build_participant_state(settings: SinkSettings, sender: Sender) -> State:
         sender,
         settings.participant,
         table=settings.table.identifier,
-        configuration=agreed_settings(settings),
+        configuration=settings_to_agree_on(settings),
     )
 
 
@@ -251,10 +251,10 @@ def _redacting_secrets(redaction: Redaction) -> Iterator[None]:
 def _prepare_tables_and_control_topic(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
     require_usable_table_catalog(settings)
-    require_existing_sources(settings)
+    require_existing_source_topics(settings)
     tables = SinkTables(settings, stack).prepare_tables()
     ensure_control_topic(settings.kafka, settings.control.topic)
-    require_same_configuration(settings, lambda: read_recent_envelopes(settings))
+    require_same_configuration(settings, lambda: try_read_recent_envelopes(settings))
     return tables
 
 
@@ -314,12 +314,12 @@ def _build_coordinator(
         )
         opening.callback(topics.close)
         measures = meters.start_coordinator_meters(life) if meters else None
-        on_ended = measures.maintenance.on_round_end if measures else None
+        on_ended = measures.maintenance.on_table_round_end if measures else None
         found = tables.open_coordinator_ports(settings, topics, opening)
         if settings.maintenance:
-            from headgate.runtime.maintenance.scheduler import begin_maintenance
+            from headgate.runtime.maintenance.scheduler import begin_maintenance_if_wanted
 
-            begin_maintenance(found.tables, opening, on_ended)
+            begin_maintenance_if_wanted(found.tables, opening, on_ended)
         complain = Complaints(settings, sender)
         table = with_reports(
             found.table,
@@ -331,7 +331,7 @@ def _build_coordinator(
         )
         ports = Ports(log, table, found.secondaries, complain)
         if measures:
-            ports = with_meters(ports, settings, measures, opening)
+            ports = with_meters_and_lag_lookout(ports, settings, measures, opening)
         world = coordinator.World(
             ports.log,
             ports.table,
@@ -371,8 +371,8 @@ def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity
         life,
         frozenset(settings.table.shared_with),
         settings.control.topic,
-        agreed_settings(settings),
-        named_secondary_tables(settings.quarantine),
+        settings_to_agree_on(settings),
+        quarantine_as_secondary_tables(settings.quarantine),
         configuration_digest(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,
@@ -383,7 +383,7 @@ def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity
         keyed=settings.replaces_primary_rows,
         routed_keys=KeysByRoute.from_settings(settings),
         growth_ms=settings.changes.added_partitions_hold_ms,
-        multiples_only=settings.changes.requires_partition_multiples,
+        multiples_only=settings.changes.requires_multiple_of_partition_count,
         first_interval=0.5 + 0.5 * jitter_of(life),
     )
 

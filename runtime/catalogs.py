@@ -51,7 +51,7 @@ def open_iceberg_format(
 
     With ``read_only`` it is left as it is: raises ``TableMissing`` if its file does not exist.
     """
-    from headgate.runtime.dropped_table_detection import PATIENCE_S, require_never_filled
+    from headgate.runtime.dropped_table_detection import PATIENCE_S, require_table_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
 
     require_usable_catalog(of)
@@ -64,7 +64,7 @@ def open_iceberg_format(
                 "the first start creates it, or correct catalog.properties.uri",
             )
         if of is settings.catalog:
-            require_never_filled(settings, PATIENCE_S)
+            require_table_never_filled(settings, PATIENCE_S)
     timeout_s = ANSWER_S_MAX if read_only else TIMEOUT_S
     catalog = open_catalog(settings, timeout_s, of=of, read_only=read_only)
     opening.callback(catalog.close)

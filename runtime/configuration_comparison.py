@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
+from headgate.config.configuration_fingerprint import configuration_digest, settings_to_agree_on
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
@@ -47,7 +47,7 @@ def find_other_configuration(
     started = next((e for e in reversed(envelopes) if isinstance(e.event, StartCommit)), None)
     if started is None or not isinstance(started.event, StartCommit):
         return OtherParticipants()
-    settled = {"table.identifier": settings.table.identifier, **agreed_settings(settings)}
+    settled = {"table.identifier": settings.table.identifier, **settings_to_agree_on(settings)}
     differences = describe_configuration_differences(started.event, settled)
     if not differences:
         return OtherParticipants()
@@ -75,7 +75,7 @@ def find_other_configuration(
     return OtherParticipants(error, others)
 
 
-def find_last_other_starter(settings: SinkSettings, envelopes: Sequence[Envelope]) -> str:
+def find_last_starter_with_other_file(settings: SinkSettings, envelopes: Sequence[Envelope]) -> str:
     """Return who started the sink last with another sink file than this one; else nothing."""
     for each in reversed(envelopes):
         notice = each.event
@@ -107,7 +107,7 @@ def require_same_configuration(
         wait(min(_LOOK_AGAIN_S, interval_s))
 
 
-def read_recent_envelopes(settings: SinkSettings) -> list[Envelope]:
+def try_read_recent_envelopes(settings: SinkSettings) -> list[Envelope]:
     """Return this sink's envelopes at the end of the control topic, oldest first.
 
     Empty if they cannot be read now: joining the group will show more.

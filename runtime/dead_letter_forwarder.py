@@ -33,7 +33,7 @@ class Forwarder:
     ) -> None:
         self._rows = rows
         self._open_topic = open_topic
-        self._thread = WokenThread("headgate-dead-letters", self._send_new_rows)
+        self._thread = WokenThread("headgate-dead-letters", self._try_send_new_rows)
 
     def wake(self) -> None:
         self._thread.wake()
@@ -42,7 +42,7 @@ class Forwarder:
         """End the thread. The next coordinator sends what is not sent yet."""
         self._thread.close()
 
-    def _send_new_rows(self) -> bool:
+    def _try_send_new_rows(self) -> bool:
         """Forward new rows, and return whether everything was sent."""
         try:
             topic = self._open_topic(self._thread.is_ending)

@@ -146,7 +146,7 @@ def summarize_heard_events(
     return Heard(
         alive=alive,
         since_ms=min((first_ms[sender] for sender in alive), default=None),
-        ended=have_participants_said_goodbye(last.values(), silence_ms_max),
+        ended=have_last_participants_stopped(last.values(), silence_ms_max),
         error=_find_last_error(envelopes, frozenset(alive)),
         silent=all(now_ms - each.time_ms > silence_ms_max for each in last.values()),
     )
@@ -169,7 +169,7 @@ def _is_alive(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int
     return presence.kind is not PresenceKind.LOST or bool(presence.owned)
 
 
-def have_participants_said_goodbye(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
+def have_last_participants_stopped(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     """Return whether the last participants heard said goodbye, ignoring any killed long before."""
     newest = sorted(last, key=lambda envelope: envelope.time_ms)
     if not newest:
@@ -178,7 +178,7 @@ def have_participants_said_goodbye(last: Iterable[Envelope], silence_ms_max: int
     return all(_is_end_notice(e.event) for e in newest if e.time_ms >= lately)
 
 
-def last_error_of_batch(failure: str, base: LastError) -> LastError:
+def last_error_from_batch_failure(failure: str, base: LastError) -> LastError:
     """Return a participant's report of a failed batch, with its own code unless storage failed."""
     code, _, text = failure.partition(" ")
     if not CODE.fullmatch(code):
@@ -221,7 +221,7 @@ def _find_last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) ->
             case Notice(kind=NoticeKind.STOPPED, code=code, text=text) if code:
                 ends.append(replace(uncoded, code=code, text=text))
             case WriteStatus(failure=str(failure)) if failure:
-                batches[envelope.sender] = last_error_of_batch(failure, uncoded)
+                batches[envelope.sender] = last_error_from_batch_failure(failure, uncoded)
             case WriteStatus(part=part) if part == 0 and envelope.sender in batches:
                 batches[envelope.sender] = replace(batches[envelope.sender], past=True)
             case Notice(kind=NoticeKind.ERROR, code=code, text=text, next_try_ms=after_ms):

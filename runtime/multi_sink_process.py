@@ -105,7 +105,7 @@ class _OneSink:
         self.settings = settings
         self.error: HeadgateError | None = None
         self.ended = False
-        self.reload = Reload(path, self._adopt_and_describe_when)
+        self.reload = Reload(path, self._adopt_and_tell_when_effective)
         self._beside = beside
 
     def run_until_asked_to_end(self) -> None:
@@ -114,7 +114,7 @@ class _OneSink:
             pause_s = AGAIN_S
             while not self._beside.stop.is_set():
                 begun_s = time.monotonic()
-                self._run_until_ended()
+                self._run_and_note_error()
                 if self.error is None:
                     return
                 if time.monotonic() - begun_s > pause_s:
@@ -123,7 +123,7 @@ class _OneSink:
                 self._wait_for_retry_or_changed_file(pause_s)
                 pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
-    def _run_until_ended(self) -> None:
+    def _run_and_note_error(self) -> None:
         stop, turns = self._beside.stop, self._beside.turns
         process = Process(stop, turns.manager_of(self.name), self._beside.measuring, self.reload)
         try:
@@ -147,7 +147,7 @@ class _OneSink:
         due_s = time.monotonic() + pause_s
         self.ended = not again
         while not self._beside.stop.wait(_TURN_S):
-            if self.reload.take_change() or (again and time.monotonic() > due_s):
+            if self.reload.poll_for_change() or (again and time.monotonic() > due_s):
                 return
 
     def _read_settings(self) -> SinkSettings:
@@ -155,7 +155,7 @@ class _OneSink:
         self._beside.require_no_clash(read)
         return read
 
-    def _adopt_and_describe_when(self, before: SinkSettings, now: SinkSettings) -> str:
+    def _adopt_and_tell_when_effective(self, before: SinkSettings, now: SinkSettings) -> str:
         self._beside.require_no_clash(now)
         self.settings = now
         return describe_when_adopted(before, now)
@@ -170,7 +170,7 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
                     f"two of the sink files name the sink {settings.name}",
                     "name each file once; to run more participants of a sink, start more processes",
                 )
-            if _is_same_address(settings.http, other.http):
+            if _have_clashing_addresses(settings.http, other.http):
                 raise SinksClash(
                     f"sinks {other.name} and {settings.name} in one process both listen on "
                     f"{settings.http.listen}",
@@ -180,7 +180,7 @@ def require_no_clashes(sinks: Sequence[SinkSettings]) -> None:
                 raise second_spark_sink_error(settings.name)
 
 
-def _is_same_address(one: HttpSettings, other: HttpSettings) -> bool:
+def _have_clashing_addresses(one: HttpSettings, other: HttpSettings) -> bool:
     if not one.listen or not other.listen:
         return False
     (host, port), (other_host, other_port) = (

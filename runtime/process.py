@@ -30,9 +30,9 @@ from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
 from headgate.runtime.configuration_comparison import (
-    find_last_other_starter,
+    find_last_starter_with_other_file,
     find_other_configuration,
-    read_recent_envelopes,
+    try_read_recent_envelopes,
 )
 from headgate.runtime.process_notices import try_append_notice
 from headgate.runtime.sink import IDLE_MS, Sink
@@ -87,7 +87,7 @@ def wait_until_started(
     _wait_until(lambda: not is_stopped(settings), stop, on_turn, LOOKED_AT_S)
 
 
-def wait_until_readable(
+def wait_until_table_readable(
     settings: SinkSettings, stop: threading.Event, on_turn: Callable[[], None], at_least_s: float
 ) -> None:
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
@@ -187,11 +187,11 @@ def run_participant_in(process: Process, settings: SinkSettings) -> None:
             with process.measuring(goes_on) as measures:
                 turn = _Turn(process, measures)
                 if goes_on is not settings and (
-                    newer := _wait_for_others_with_other_file(goes_on, turn)
+                    newer := _wait_while_others_have_other_file(goes_on, turn)
                 ):
                     goes_on = newer
                     continue
-                goes_on = _run_or_wait(goes_on, turn)
+                goes_on = _take_part_or_wait_for_start(goes_on, turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,9 @@ class _Turn:
             self.measures.on_turn()
         self.process.manager.on_turn(status)
 
-    def reload_settings(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
+    def reload_settings_if_changed(
+        self, settings: SinkSettings, sender: Sender
+    ) -> SinkSettings | None:
         """Return the new settings if the sink file has some, and log that."""
         reload = self.process.reload
         found = reload.poll(settings) if reload else None
@@ -224,7 +226,7 @@ class _Turn:
         return found
 
 
-def _wait_for_others_with_other_file(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _wait_while_others_have_other_file(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """CONFIG-1: with another file than before, wait for those at work to leave, or to get it as
     well.
 
@@ -233,7 +235,9 @@ def _wait_for_others_with_other_file(settings: SinkSettings, turn: _Turn) -> Sin
     reported = ""
     while not turn.stop.is_set():
         now_ms = wall_ms()
-        error = find_other_configuration(settings, read_recent_envelopes(settings), now_ms).error
+        error = find_other_configuration(
+            settings, try_read_recent_envelopes(settings), now_ms
+        ).error
         if error is None:
             return None
         if error.message != reported:
@@ -241,20 +245,20 @@ def _wait_for_others_with_other_file(settings: SinkSettings, turn: _Turn) -> Sin
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
         reported = error.message
         turn.report_turn("waits for participants with another sink file")
-        if newer := turn.reload_settings(settings, new_sender()):
+        if newer := turn.reload_settings_if_changed(settings, new_sender()):
             return newer
         turn.stop.wait(_LOOKED_AT_S)
     return None
 
 
-def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _take_part_or_wait_for_start(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
         if may_take_part(settings):
             try:
-                return _take_part(settings, turn)
+                return _take_part_until_new_settings(settings, turn)
             except LeadershipReleased as released:
-                _wait_while_others_lead(settings, turn, released)
+                _wait_away_then_until_readable(settings, turn, released)
                 continue
             except SinkStopped:
                 pass
@@ -265,13 +269,13 @@ def _run_or_wait(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         if turn.measures:
             turn.measures.note_waiting()
         wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
-        if anew := turn.reload_settings(settings, new_sender()):
+        if anew := turn.reload_settings_if_changed(settings, new_sender()):
             return anew
-        _give_way_to_started_file(settings, turn)
+        _give_way_to_file_last_started_with(settings, turn)
     return None
 
 
-def _give_way_to_started_file(settings: SinkSettings, turn: _Turn) -> None:
+def _give_way_to_file_last_started_with(settings: SinkSettings, turn: _Turn) -> None:
     """CONFIG-1: let those go first that have the sink file with which a person started the sink.
 
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
@@ -279,11 +283,11 @@ def _give_way_to_started_file(settings: SinkSettings, turn: _Turn) -> None:
     turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
-        envelopes = read_recent_envelopes(settings)
+        envelopes = try_read_recent_envelopes(settings)
         error = find_other_configuration(settings, envelopes, wall_ms()).error
         if error:
             raise error
-        if not (actor := find_last_other_starter(settings, envelopes)):
+        if not (actor := find_last_starter_with_other_file(settings, envelopes)):
             return
         if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
@@ -293,7 +297,7 @@ def _give_way_to_started_file(settings: SinkSettings, turn: _Turn) -> None:
         turn.stop.wait(_LOOKED_AT_S)
 
 
-def _wait_while_others_lead(
+def _wait_away_then_until_readable(
     settings: SinkSettings, turn: _Turn, released: LeadershipReleased
 ) -> None:
     """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
@@ -302,12 +306,12 @@ def _wait_while_others_lead(
     if turn.measures:
         turn.measures.note_waiting(reported)
     away_s = released.away_ms / 1000
-    wait_until_readable(
+    wait_until_table_readable(
         settings, turn.stop, lambda: turn.report_turn("has left the lead to others"), away_s
     )
 
 
-def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _take_part_until_new_settings(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part until asked to end, or until the sink file changes.
 
     Raises ``SinkStopped`` and ``LeadershipReleased`` after leaving in order.
@@ -316,7 +320,7 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         leaving: SinkStopped | LeadershipReleased | None = None
         anew: SinkSettings | None = None
         try:
-            anew = _run_turns(sink, settings, turn)
+            anew = _run_turns_until_new_settings(sink, settings, turn)
         except (SinkStopped, LeadershipReleased) as asked:
             leaving = asked
         _log.info("sink %s: leaves", settings.name, extra=event_extra(LogEvent.SINK_DRAINING))
@@ -330,16 +334,18 @@ def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         return anew
 
 
-def _run_turns(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _run_turns_until_new_settings(
+    sink: Sink, settings: SinkSettings, turn: _Turn
+) -> SinkSettings | None:
     """Make turns until asked to stop; return new settings that cannot be applied live."""
     first = FirstCommitLog(settings)
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)
-        first.log_progress(sink.state)
+        first.log_progress_if_new(sink.state)
         turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
             turn.process.on_progress(Progress(sink.state, sink.leads, settings))
-        read = turn.reload_settings(settings, sink.state.sender)
+        read = turn.reload_settings_if_changed(settings, sink.state.sender)
         if read and not can_apply_live(settings, read):
             return read
         if read:

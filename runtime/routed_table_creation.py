@@ -29,7 +29,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import large_objects_as_maps
-from headgate.data_plane.routing.routes import pattern_of_names
+from headgate.data_plane.routing.routes import pattern_of_table_names
 from headgate.tables.iceberg.catalog import translate_catalog_error
 
 COUNTED_S = 60.0
@@ -92,7 +92,7 @@ class TableMaker:
     def create_requested_or_why_not(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
-        Raises what ``ensure_table`` raises, and ``ConfigurationError`` if CREATE-3 finds no column.
+        Raises as ``create_table_if_missing``, and ``ConfigurationError`` as CREATE-3.
         """
         try:
             return self._create_requested_or_why_not(want)
@@ -103,7 +103,9 @@ class TableMaker:
     def _create_requested_or_why_not(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of_table(tables, table) or OneTableSettings(match=table)
-        if not any(pattern_of_names(route).fullmatch(table) for route in tables.routing.routes):
+        if not any(
+            pattern_of_table_names(route).fullmatch(table) for route in tables.routing.routes
+        ):
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._tables.exists(table):
             return None
@@ -185,7 +187,7 @@ class NewTables:
         monotonic_s: Callable[[], float],
     ) -> None:
         self._tables = tables
-        self._names = [pattern_of_names(route) for route in tables.routing.routes]
+        self._names = [pattern_of_table_names(route) for route in tables.routing.routes]
         self._listed = listed
         self._now_s = monotonic_s
         self._lock = Lock()
@@ -203,7 +205,7 @@ class NewTables:
             known = self._short_routed_names_in(namespace)
             if len(known) >= self._tables.max:
                 return Admission(f"there are tables.max = {self._tables.max} tables")
-            if not by_topic and not self._take_creation_permit():
+            if not by_topic and not self._try_take_creation_permit():
                 most = self._tables.new_per_minute_max
                 why_not = f"tables.new_per_minute_max = {most} tables were created"
                 return Admission(why_not, ends_by_itself=True)
@@ -229,7 +231,7 @@ class NewTables:
             self._counted[namespace] = (self._now_s() + COUNTED_S, known)
         return known
 
-    def _take_creation_permit(self) -> bool:
+    def _try_take_creation_permit(self) -> bool:
         """Count one table more of this minute; return ``False`` if there were too many."""
         while self._new and self._now_s() - self._new[0] >= 60:
             self._new.popleft()

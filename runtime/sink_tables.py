@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.routed_tables import compile_template_pattern
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration_if_created, quarantine_declaration
+from headgate.config.table_declaration import (
+    declaration_if_creation_allowed,
+    quarantine_declaration,
+)
 from headgate.config.table_format_registry import (
     plugin_format_of_table,
     spec_to_create,
@@ -72,7 +75,7 @@ from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered_commits
 from headgate.participant.settings import UnknownFields
 from headgate.tables.concurrent_secondary_tables import SecondaryTables
-from headgate.tables.iceberg.catalog import as_missing_rights, translate_catalog_error
+from headgate.tables.iceberg.catalog import missing_rights_or_none, translate_catalog_error
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
@@ -125,7 +128,7 @@ class TableAtRest:
 Answer = TableAtRest | HeadgateError
 
 
-def named_secondary_tables(quarantine: QuarantineSettings) -> tuple[str, ...]:
+def quarantine_as_secondary_tables(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
     return (quarantine.table,) if quarantine.keeps_rejected else ()
 
@@ -185,22 +188,25 @@ class SinkTables:
         at once. Raises as a start does.
         """
         from headgate.runtime.start_checks import require_fillable_table
-        from headgate.tables.iceberg.complete_empty_table import complete_table, completed_schema
+        from headgate.tables.iceberg.complete_empty_table import (
+            complete_table_if_empty,
+            completed_schema,
+        )
         from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
-        from headgate.tables.iceberg.table_creation import ensure_table
+        from headgate.tables.iceberg.table_creation import create_table_if_missing
 
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
             real = opening.enter_context(open_tables_read_only(settings)).supports_catalog().catalog
         catalog = DryRunCatalog(folder, real)
         opening.callback(catalog.close)
-        name, declared = settings.table.identifier, declaration_if_created(settings.table)
+        name, declared = settings.table.identifier, declaration_if_creation_allowed(settings.table)
         if real is not None and real.table_exists(name):
             found = real.load_table(name)
             require_fillable_table(found, settings, completed_schema(found, declared))
-        ensure_table(catalog, name, declared)
-        complete_table(catalog, name, declared)
-        ensure_table(catalog, quarantine, quarantine_declaration())
+        create_table_if_missing(catalog, name, declared)
+        complete_table_if_empty(catalog, name, declared)
+        create_table_if_missing(catalog, quarantine, quarantine_declaration())
         return DryRunTables(cls.in_catalog(settings, catalog), catalog.copied)
 
     def with_settings(self, settings: SinkSettings) -> SinkTables:
@@ -219,7 +225,9 @@ class SinkTables:
         return self._formats[apart]
 
     def _is_foreign_quarantine(self, name: str) -> bool:
-        return self.settings.has_foreign_quarantine and name == self.settings.quarantine.table
+        return (
+            self.settings.has_quarantine_of_other_format and name == self.settings.quarantine.table
+        )
 
     def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
@@ -247,19 +255,19 @@ class SinkTables:
         """Return the format as one whose tables go back to older snapshots."""
         if isinstance(found := self.primary_format, SupportsRollback):
             return found
-        raise self._lacks_catalog_error(self.name)
+        raise self._iceberg_only_error(self.name)
 
     def supports_row_deletion(self) -> SupportsRowDeletion:
         """Return the format as one from whose tables people delete rows."""
         if isinstance(found := self.primary_format, SupportsRowDeletion):
             return found
-        raise self._lacks_catalog_error(self.name)
+        raise self._iceberg_only_error(self.name)
 
     def supports_maintenance(self) -> SupportsMaintenance:
         """Return the format of the tables that headgate maintains."""
         if found := self.maintained_format:
             return found
-        raise self._lacks_catalog_error(self._name_of_maintained)
+        raise self._iceberg_only_error(self._name_of_maintained)
 
     @property
     def maintained_format(self) -> SupportsMaintenance | None:
@@ -270,7 +278,11 @@ class SinkTables:
     def _name_of_maintained(self) -> str:
         """Return one of the tables to maintain: beside a table of another format it is the
         quarantine."""
-        return self.settings.quarantine.table if self.settings.has_foreign_quarantine else self.name
+        return (
+            self.settings.quarantine.table
+            if self.settings.has_quarantine_of_other_format
+            else self.name
+        )
 
     def _maintained_format_of(self, name: str) -> SupportsMaintenance | None:
         found = self.format_of(name)
@@ -287,7 +299,7 @@ class SinkTables:
         return plugin_format_of_table(self.settings, self.name) is None
 
     @property
-    def external_lock(self) -> SupportsLock | None:
+    def format_with_external_lock(self) -> SupportsLock | None:
         """Return the format as one whose commits need an external lock, if they do."""
         if self.has_catalog:  # to open one would need its answer
             return None
@@ -297,9 +309,9 @@ class SinkTables:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""
         if found := self.catalog_format_of(name):
             return found
-        raise self._lacks_catalog_error(name or self.name)
+        raise self._iceberg_only_error(name or self.name)
 
-    def _lacks_catalog_error(self, name: str) -> TableFormatLacks:
+    def _iceberg_only_error(self, name: str) -> TableFormatLacks:
         return TableFormatLacks(
             f"this works with Iceberg tables only, and {name} is a table of format "
             f"{self.settings.table_type_of(name)}",
@@ -316,7 +328,7 @@ class SinkTables:
         settings, found = self.settings, self.format_of(name)
         is_primary = name == self.name
         if not (is_primary or settings.tables or self.catalog_format_of(name)):
-            self._require_former_quarantine(name)
+            self._require_findable_quarantine(name)
         spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
@@ -347,13 +359,13 @@ class SinkTables:
         """Return what is pending for a table whose format does not stage files by itself."""
         return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
-    def _require_former_quarantine(self, name: str) -> None:
+    def _require_findable_quarantine(self, name: str) -> None:
         """Find a quarantine, which the sink file may not ask for any more, although rows are
         pending for it.
 
         Raises ``TableRecreated`` if it cannot be found.
         """
-        if name in named_secondary_tables(self.settings.quarantine):
+        if name in quarantine_as_secondary_tables(self.settings.quarantine):
             return
         if name == self.settings.quarantine.table:
             with suppress(TableMissing):
@@ -414,7 +426,7 @@ class SinkTables:
             try:
                 yield name, self.primary_format.reader(self.table_spec_of(name), self.settings.name)
             except RetryLater as error:
-                yield name, as_missing_rights(error) or error
+                yield name, missing_rights_or_none(error) or error
             except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
                 continue
 
@@ -501,7 +513,7 @@ class SinkTables:
         ``SinkTable.read``."""
         if isinstance(found := self.format_of(name), SupportsReplay):
             return found.open_reader_for_commit(self.table_spec_of(name), self.settings.name)
-        raise self._lacks_catalog_error(name)
+        raise self._iceberg_only_error(name)
 
     def read_snapshots(self, name: str) -> TableSnapshots:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
@@ -524,10 +536,10 @@ class SinkTables:
 
     def require_fit_quarantine(self) -> str:
         """Return the quarantine's UUID. Raises ``TableMissing``, and where it cannot be filled."""
-        from headgate.runtime.start_checks import require_quarantine_schema
+        from headgate.runtime.start_checks import require_fit_quarantine_layout
 
         layout = self.file_schema(self.settings.quarantine.table)
-        require_quarantine_schema(layout, self.settings.quarantine)
+        require_fit_quarantine_layout(layout, self.settings.quarantine)
         return layout.uuid
 
     def plan_writes(self, source: SourcePlan) -> WriterPlan:
@@ -547,7 +559,7 @@ class SinkTables:
         try:
             there = require_fit_or_creatable_table(self)
         except TableChanged:
-            if not self._try_add_declared_columns():
+            if not self._try_add_columns_and_may_recheck():
                 raise
             there = require_fit_or_creatable_table(self)
         if not there:
@@ -557,17 +569,19 @@ class SinkTables:
             self.prepare_quarantine()
         return self
 
-    def _try_add_declared_columns(self) -> bool:
+    def _try_add_columns_and_may_recheck(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
-        from headgate.tables.iceberg.complete_empty_table import complete_table
+        from headgate.tables.iceberg.complete_empty_table import complete_table_if_empty
         from headgate.tables.iceberg.table_creation import TableDeclaration
 
         found, spec = self.catalog_format_of(), self.table_spec_of(self.name)
         if found is None or not spec.create:
             return False
         with suppress(Exception):  # what it lacks is reported; or another participant added it
-            changes = complete_table(found.catalog, self.name, TableDeclaration.from_spec(spec))
+            changes = complete_table_if_empty(
+                found.catalog, self.name, TableDeclaration.from_spec(spec)
+            )
             if changes:
                 _log.info("table %s, which has no rows yet: %s", self.name, ", ".join(changes))
             return bool(changes)
@@ -578,7 +592,7 @@ class SinkTables:
         from headgate.runtime.start_checks import require_writable_location
 
         wanted = self.settings.quarantine
-        if self.settings.has_foreign_quarantine:
+        if self.settings.has_quarantine_of_other_format:
             require_writable_location(
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
@@ -638,7 +652,9 @@ class SinkTables:
         return SecondaryTables(
             partial(self.open_table, use=use),
             on_commit,
-            required=named_secondary_tables(settings.quarantine) if settings.tables else None,
+            required=quarantine_as_secondary_tables(settings.quarantine)
+            if settings.tables
+            else None,
             make=maker.create_requested_or_why_not if maker else None,
             listed=maker.table_lister if maker else lambda _: (),
             together=self.atomic_commits() if maker else None,
@@ -673,7 +689,7 @@ class SinkTables:
     def _copy_for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
         """Return the same tables for one coordinator life."""
         tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
-        for name in (self.name, *named_secondary_tables(settings.quarantine)):
+        for name in (self.name, *quarantine_as_secondary_tables(settings.quarantine)):
             found = self.format_of(name)
             if id(found) not in made and (maintained := self._maintained_format_of(name)):
                 made[id(found)] = maintained.for_coordinator()

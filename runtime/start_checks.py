@@ -25,7 +25,7 @@ from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import (
-    declaration_if_created,
+    declaration_if_creation_allowed,
     declaration_of,
     quarantine_declaration,
 )
@@ -53,11 +53,11 @@ from headgate.runtime.dropped_table_detection import (
     PATIENCE_S,
     call_with_retries,
     open_source_topics,
-    require_never_filled,
+    require_table_never_filled,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
-from headgate.tables.iceberg.schema_evolution import columns_of, spark_sql_type
-from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown
+from headgate.tables.iceberg.schema_evolution import columns_of, spark_sql_type_or_empty
+from headgate.tables.iceberg.supported_tables import raise_if_metadata_not_understood
 from headgate.tables.iceberg.table_creation import (
     build_partition_spec,
     build_sort_order,
@@ -74,7 +74,7 @@ from headgate.tables.neutral_schema import iceberg_schema_of
 from headgate.tables.storage.file_io import needs_timeouts
 from headgate.tables.storage.local_file_io import local_folder_path
 from headgate.tables.storage.object_stores import (
-    file_properties,
+    file_io_properties,
     has_temporary_credentials,
     require_no_remote_signing,
 )
@@ -139,15 +139,17 @@ def require_fillable_table(
     Partitioner(table.spec(), table.schema())
     require_known_distribution(settings, table.properties)
     require_valid_upkeep_properties(table.properties, f"table {identifier}")
-    require_expirable_rows(settings, table, schema or table.schema())
+    require_expirable_rows_if_expiring(settings, table, schema or table.schema())
     if settings.table.key:
         key_field_ids(table.schema(), settings.table.key)
         require_format_for_keys(identifier, table.properties)
         key = settings.table.key
-        require_markable_table(settings, identifier, key, schema or table.schema())
+        require_markable_table_if_marking(settings, identifier, key, schema or table.schema())
 
 
-def require_expirable_rows(settings: SinkSettings, table: Table, schema: Schema) -> None:
+def require_expirable_rows_if_expiring(
+    settings: SinkSettings, table: Table, schema: Schema
+) -> None:
     """Raises ``RowExpiryUnfit`` if rows are to expire, and cannot by their column (EXPIRY-1)."""
     if not settings.maintenance.rows_after_ms:
         return
@@ -165,11 +167,11 @@ def require_expirable_rows(settings: SinkSettings, table: Table, schema: Schema)
         )
 
 
-def require_markable_table(
+def require_markable_table_if_marking(
     settings: SinkSettings, identifier: str, key: tuple[str, ...], schema: Schema
 ) -> None:
     """Raises ``KeyUnfit`` if deletes are to mark rows, and cannot (KEY-13)."""
-    changes = settings.changes.changes_of_key(key)
+    changes = settings.changes.change_rules_for_key(key)
     if changes is None or not changes.deleted_at:
         return
     from headgate.data_plane.write.marked_deletes import require_markable  # reads records
@@ -234,7 +236,7 @@ def require_declared_columns(schema: Schema, table: TableSettings) -> None:
         if field.name not in there:
             raise TableChanged(
                 f"{identifier} has no column {field.name!r}",
-                f"{_describe_addition(identifier, field)}, or remove it from the sink file",
+                f"{_advice_to_add_column(identifier, field)}, or remove it from the sink file",
             )
         if _type_text_without_ids(field.field_type) != _type_text_without_ids(there[field.name]):
             raise TableChanged(
@@ -244,8 +246,8 @@ def require_declared_columns(schema: Schema, table: TableSettings) -> None:
             )
 
 
-def _describe_addition(identifier: str, field: NestedField) -> str:
-    kind = spark_sql_type(columns_of(Schema(field)).fields[0].type)
+def _advice_to_add_column(identifier: str, field: NestedField) -> str:
+    kind = spark_sql_type_or_empty(columns_of(Schema(field)).fields[0].type)
     if not kind:
         return f"add it as {field.field_type}"
     return f"add it, as with Spark: ALTER TABLE {identifier} ADD COLUMN `{field.name}` {kind}"
@@ -299,7 +301,7 @@ def is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def require_quarantine_schema(layout: FileSchema, quarantine: QuarantineSettings) -> None:
+def require_fit_quarantine_layout(layout: FileSchema, quarantine: QuarantineSettings) -> None:
     """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
     require_writable_location(layout.location)
     require_quarantine_columns(quarantine.table, iceberg_schema_of(layout.columns))
@@ -320,7 +322,7 @@ _MISSING_MAX_S = 5.0
 _NAME_BYTES_MAX = 255
 
 
-def require_existing_sources(settings: SinkSettings) -> None:
+def require_existing_source_topics(settings: SinkSettings) -> None:
     """Raises ``ConfigurationError`` for a topic that is missing, and not just new to a broker.
 
     Waits for a leader election under way; raises ``Unreachable`` if that takes too long.
@@ -352,11 +354,11 @@ def require_fit_or_creatable_table(tables: SinkTables) -> bool:
     except TableMissing:
         spec = tables.table_spec_of(tables.name)
         if found is not None:
-            require_never_filled(settings, PATIENCE_S)
+            require_table_never_filled(settings, PATIENCE_S)
             require_creatable_table(settings, found.catalog)
             require_answering_store(settings)
         elif spec.create:
-            require_never_filled(settings, PATIENCE_S)
+            require_table_never_filled(settings, PATIENCE_S)
             require_writable_location(spec.location)
         else:
             raise
@@ -371,7 +373,7 @@ def require_answering_store(settings: SinkSettings) -> None:
     """
     location = location_if_created(settings)
     if is_sql_catalog(settings.catalog) and needs_timeouts(location):
-        require_writable_store(file_properties(settings.catalog.properties, location), location)
+        require_writable_store(file_io_properties(settings.catalog.properties, location), location)
 
 
 def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
@@ -383,7 +385,7 @@ def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
     try:
         table = catalog.load_table(identifier)
     except Exception as error:
-        raise_if_metadata_unknown(identifier, error)
+        raise_if_metadata_not_understood(identifier, error)
         failure = translate_catalog_error(error, f"table {identifier} cannot be read")
         if isinstance(failure, MissingRights) and has_temporary_credentials(
             settings.catalog.properties
@@ -401,13 +403,16 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
 
     Without a ``catalog`` there is none yet, and the first start creates it.
     """
-    location, wanted = location_if_created(settings), declaration_if_created(settings.table)
+    location, wanted = (
+        location_if_created(settings),
+        declaration_if_creation_allowed(settings.table),
+    )
     require_writable_location(location)
     file_format_name(settings.table.properties)
     if wanted is None:
         return
     require_known_distribution(settings, wanted.properties)
-    _require_short_names(settings, location)
+    _require_short_folder_names(settings, location)
     if not location and is_sql_catalog(settings.catalog):
         _require_creation_location(settings.table, catalog)
     schema = wanted.schema()
@@ -420,7 +425,7 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
         )
 
 
-def _require_short_names(settings: SinkSettings, location: str) -> None:
+def _require_short_folder_names(settings: SinkSettings, location: str) -> None:
     """Raises where the folders of a new table would have names that no disk takes."""
     folder = local_folder_path(location)
     if folder is None or not is_sql_catalog(settings.catalog):

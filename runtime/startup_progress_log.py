@@ -18,7 +18,7 @@ class FirstCommitLog:
         self._interval_ms = settings.coordinator.commit_interval_ms
         self._awaited = self._over = False
 
-    def log_progress(self, state: State) -> None:
+    def log_progress_if_new(self, state: State) -> None:
         """Log what is new to a person, if anything is."""
         if self._over:
             return
@@ -33,7 +33,7 @@ class FirstCommitLog:
                 f"commit at the latest; there is one every {self._interval_ms / 1000:g} s "
                 "(coordinator.commit_interval_ms)",
             )
-        if self._awaited and state.work.has_unannounced:
+        if self._awaited and state.work.has_unannounced_ranges:
             self._over = True
             self._log_text(state, _describe_progress(state))
         self._over = self._over or bool(state.said.pending)

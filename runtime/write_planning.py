@@ -51,7 +51,7 @@ def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) 
 def build_source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
     """Return where the batch's records come from, and how their values are read."""
     tables = settings.tables
-    changes = settings.changes.changes_of_key(settings.table.key)
+    changes = settings.changes.change_rules_for_key(settings.table.key)
     return SourcePlan(
         kafka=dict(settings.kafka),
         topic_ids=batch.topic_ids,
@@ -85,7 +85,7 @@ def shaping_of(settings: SinkSettings) -> Shaping:
     parts = record_columns_by_part(settings) if settings.tables else {}
     here = settings.transforms_in_process
     transform = transform_plan(settings.transform, parts, in_process=here)
-    rules, late_by = settings.shape.row_rules, settings.maintenance.late_rows_column
+    rules, late_by = settings.shape.row_rules, settings.maintenance.column_for_skipping_late_rows
     if late_by:
         rules = replace(rules or RowRules(), late_by=late_by)
     return Shaping(transform, settings.spark.distribution, rules)

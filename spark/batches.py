@@ -40,13 +40,13 @@ from headgate.coordinator.recovery import record_to_resume
 from headgate.data_plane.spark.query_records import (
     RECORD_COLUMNS,
     SOURCE_COLUMNS,
-    needed_columns,
+    needed_source_columns,
 )
 from headgate.data_plane.spark.query_rows import DELETED, OUTCOME, RowsWritten
 from headgate.data_plane.spark.session import ship_package_once
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import open_tables_read_only
-from headgate.spark.checkpoint import read_batch
+from headgate.spark.checkpoint import read_proposed_batch
 from headgate.spark.query_sink_table import PlannedBatch, QueryTable, require_settings_fit_query
 
 ARROW_ROWS = 32_768
@@ -97,7 +97,7 @@ def starting_offsets(sink: str | Path) -> str:
             record = None
     with closing(open_source_topics(settings)) as sources:
         if record is None:
-            return _first_offsets_json(settings, sources)
+            return _starting_offsets_of_new_table(settings, sources)
         stored = without_query_offset(record.offsets)
         partitions = [
             TopicPartition(topic, partition)
@@ -107,7 +107,7 @@ def starting_offsets(sink: str | Path) -> str:
     return _offsets_json({at: stored.get(at, _EARLIEST) for at in partitions})
 
 
-def _first_offsets_json(settings: SinkSettings, sources: SourceTopics) -> str:
+def _starting_offsets_of_new_table(settings: SinkSettings, sources: SourceTopics) -> str:
     at_ms = settings.source.start_at_ms
     return (
         str(settings.source.start_at) if at_ms is None else _offsets_json(sources.offsets_at(at_ms))
@@ -201,7 +201,7 @@ class Batches:
         with working_for_sink(self.settings.name):
             self._write_batch(
                 frame,
-                read_batch(
+                read_proposed_batch(
                     self._checkpoint,
                     number,
                     lambda path: _read_text_file(frame, path),
@@ -219,11 +219,11 @@ class Batches:
 
     def _write_batch(self, frame: Any, proposed: ProposedBatch) -> None:
         table = self._open_or_reuse_table(proposed.query)
-        now, found = table.decide_batch_when_unpaused(proposed)
+        now, found = table.wait_for_resume_and_decide_batch(proposed)
         if isinstance(found, Done):
             _log.info("batch %s is in the table already", proposed.number)
             if self._stateful:
-                compute_rows(frame)
+                compute_and_discard_rows(frame)
             return
         planned = table.plan_batch(proposed, now, found)
         places = None
@@ -274,7 +274,7 @@ class Batches:
                 "what are to be Kafka's records",
                 "leave records out, and select the table's columns in the query",
             )
-        needed = needed_columns(planned.plan)
+        needed = needed_source_columns(planned.plan)
         _require_kafka_records(frame, needed)
         return frame.select(*needed)
 
@@ -423,7 +423,7 @@ def write_frame(
     return RowsWritten.merge(parts)
 
 
-def compute_rows(frame: Any) -> None:
+def compute_and_discard_rows(frame: Any) -> None:
     """QUERY-9: compute rows and throw them away; Spark has no state of a batch without that."""
     frame.write.format("noop").mode("overwrite").save()
 

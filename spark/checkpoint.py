@@ -16,7 +16,7 @@ _UNUSED = "-"
 """Stands for a source that has given nothing yet."""
 
 
-def read_batch(
+def read_proposed_batch(
     checkpoint: str, number: int, read: Callable[[str], str], *, spark_version: str = ""
 ) -> ProposedBatch:
     """Return the batch of this number. Raises ``CheckpointUnreadable``.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from headgate.config.catalog_checks import require_usable_table_catalog
-from headgate.config.keyed_table_checks import find_added_partitions
+from headgate.config.keyed_table_checks import find_added_keyed_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
     CommitRecord,
@@ -58,9 +58,9 @@ from headgate.control_protocol.spark_batch_decision import (
 from headgate.control_protocol.table_format import SupportsCatalog, Use
 from headgate.coordinator.recovery import (
     record_to_resume,
-    require_not_recreated,
     require_not_stopped,
     require_sources_unshared,
+    require_table_not_recreated,
 )
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.files.format_choice import require_format_for_keys
@@ -142,7 +142,7 @@ def require_settings_fit_query(settings: SinkSettings, *, records: bool = False)
         "changes.history" if settings.changes.history else "changes.on_delete": (
             settings.changes.marks_deleted_rows
         ),
-        "maintenance.rows_late": bool(settings.maintenance.late_rows_column),
+        "maintenance.rows_late": bool(settings.maintenance.column_for_skipping_late_rows),
         "spark.distribution": settings.spark.distribution
         in (Distribution.HASH, Distribution.RANGE),
     }
@@ -211,7 +211,7 @@ class QueryTable:
     def read(self) -> TableNow:
         """QUERY-1: read the table. Raises a ``StopSink`` where a coordinator would, too."""
         view, settings = self._table.read(), self.settings
-        require_not_recreated(view, self._uuid, None, settings.coordinator)
+        require_table_not_recreated(view, self._uuid, None, settings.coordinator)
         record = record_to_resume(view, settings.coordinator)
         require_not_stopped(record, settings.name)  # QUERY-14
         require_rollback_finished(record, settings.name)
@@ -225,7 +225,9 @@ class QueryTable:
         self._uuid = view.uuid
         return TableNow(view, record)
 
-    def decide_batch_when_unpaused(self, proposed: ProposedBatch) -> tuple[TableNow, Done | Take]:
+    def wait_for_resume_and_decide_batch(
+        self, proposed: ProposedBatch
+    ) -> tuple[TableNow, Done | Take]:
         """Say what the batch is, once the sink is not paused (QUERY-14). Raises ``StopSink``."""
         now = self.read()
         while now.record is not None and now.record.paused:
@@ -266,7 +268,7 @@ class QueryTable:
         """QUERY-25: keys may have moved there, and a query cannot hold partitions."""
         if not self.settings.table.key or self._stateful:
             return
-        if added := find_added_partitions(self.settings, record.offsets, proposed.end):
+        if added := find_added_keyed_partitions(self.settings, record.offsets, proposed.end):
             raise KeyedPartitionsAdded(
                 f"{', '.join(map(str, added))}: added to a topic of a keyed table, to which keys "
                 "may have moved",
@@ -302,7 +304,7 @@ class QueryTable:
         another has committed. Raises ``StopSink``, ``Unreachable``."""
         now, proposed = planned.now, planned.proposed
         for _ in range(_ATTEMPTS_MAX):
-            self._require_not_too_old(planned)
+            self._require_batch_not_too_old(planned)
             attempt = self._build_attempt(now, proposed, written)
             outcome = self._table.commit(attempt)
             has_landed = isinstance(outcome, Landed)
@@ -356,7 +358,7 @@ class QueryTable:
             self._wait(_PAUSE_S)
         return self.read()
 
-    def _require_not_too_old(self, planned: PlannedBatch) -> None:
+    def _require_batch_not_too_old(self, planned: PlannedBatch) -> None:
         age_s = time.monotonic() - planned.begun_s
         if age_s * 1000 > self.settings.coordinator.claim_age_max_ms:  # QUERY-18
             raise BatchTooOld(

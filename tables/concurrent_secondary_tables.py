@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import AtomicCommits, Delivery, DeliveryOutcome
-from headgate.tables.iceberg.catalog import as_missing_rights
+from headgate.tables.iceberg.catalog import missing_rights_or_none
 
 AT_ONCE = 16
 
@@ -69,8 +69,8 @@ class SecondaryTables:
 
     def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         """Read tables at once, but for busy and unreachable ones: they are left out."""
-        free = [name for name in tables if not self._is_busy(name)]
-        views = self.call_each(self._read_view_or_error, free)
+        free = [name for name in tables if not self._is_delivery_running(name)]
+        views = self.call_each(self._try_read_view, free)
         if not self._looked:
             self._looked = True
             self._on_commit()
@@ -104,7 +104,7 @@ class SecondaryTables:
                 self._open_or_reuse_table(delivery.base.table), delivery
             )  # this thread opens it
             for delivery in deliveries
-            if not self._is_busy(delivery.base.table)
+            if not self._is_delivery_running(delivery.base.table)
         ]
         together = [[delivery] for delivery in begun]
         if self._together and begun:
@@ -164,12 +164,12 @@ class SecondaryTables:
         try:
             return call()
         except HeadgateError as error:
-            trouble = self._tolerable_error(table, error)
+            trouble = self._suspending_error_or_none(table, error)
             if trouble is None:
                 raise
             return trouble
 
-    def _read_view_or_error(self, name: str) -> TableView | HeadgateError | None:
+    def _try_read_view(self, name: str) -> TableView | HeadgateError | None:
         try:
             return self.call_or_own_trouble(name, lambda: self._open_or_reuse_table(name).read())
         except RetryLater:
@@ -177,17 +177,17 @@ class SecondaryTables:
 
     def _create_or_evolve(self, want: Want) -> Changed:
         name = want.at.table
-        if self._is_busy(name):
+        if self._is_delivery_running(name):
             return Changed(name, failure="it is just being delivered")
         try:
-            return self._create_if_missing(want) or self._evolve(want)
+            return self._create_if_uuid_unknown(want) or self._evolve(want)
         except TableMissing as error:
             return Changed(name, why=str(error), dropped=bool(want.at.uuid))
         except HeadgateError as error:
             later = want.at.uuid or isinstance(error, RetryLater)
             return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))
 
-    def _create_if_missing(self, want: Want) -> Changed | None:
+    def _create_if_uuid_unknown(self, want: Want) -> Changed | None:
         """Create the table if ``want`` knows no UUID of it; return ``None`` if it does."""
         if want.at.uuid:
             return None
@@ -222,7 +222,7 @@ class SecondaryTables:
             return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
         return {p.name: self.call_or_own_trouble(p.name, p.deliver) for p in deliveries}
 
-    def _tolerable_error(self, name: str, error: HeadgateError) -> HeadgateError | None:
+    def _suspending_error_or_none(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return what suspends the table; ``None`` if the error is not to suspend it.
 
         The sink cannot do without the table then, or it is merely unreachable.
@@ -230,7 +230,7 @@ class SecondaryTables:
         if self._is_required_table(name):
             return None
         if isinstance(error, RetryLater):
-            return as_missing_rights(error)
+            return missing_rights_or_none(error)
         return error
 
     def _is_required_table(self, name: str) -> bool:
@@ -241,11 +241,11 @@ class SecondaryTables:
             self._opened[name] = self._open(name)
         return self._opened[name]
 
-    def _is_busy(self, name: str) -> bool:
+    def _is_delivery_running(self, name: str) -> bool:
         return name in self._delivering and not self._delivering[name].done()
 
     def _take_delivery_outcome(self, name: str) -> CommitOutcome | HeadgateError:
-        if self._is_busy(name):
+        if self._is_delivery_running(name):
             return Unknown(f"{name} does not answer in time")
         return self._delivering.pop(name).result()[name]
 

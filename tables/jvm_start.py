@@ -56,7 +56,7 @@ def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
     with _STARTING:
         if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
             return
-        with _hiding_arguments(conf), _hiding_secret_variables():
+        with _hiding_conf_from_arguments(conf), _hiding_secret_variables():
             context._ensure_initialized()  # noqa: SLF001 - as above
 
 
@@ -88,7 +88,7 @@ def require_no_secret_arguments(
 
 
 @contextmanager
-def _hiding_arguments(conf: Mapping[str, str]) -> Iterator[None]:
+def _hiding_conf_from_arguments(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
     defaults, arguments = _split_off_defaults_file(shlex.split(before or "pyspark-shell"))
     texts = [defaults.read_text(encoding="utf-8")] if defaults.is_file() else []

@@ -28,7 +28,7 @@ from headgate.tables.iceberg.type_parser import parse_columns
 _PARTITION_ID_MIN = 1000
 
 
-def declared_columns(columns: Mapping[str, str]) -> Struct:
+def parse_declared_columns(columns: Mapping[str, str]) -> Struct:
     """Return columns that a sink file declares, by name. Raises ``ConfigurationError``."""
     return columns_of(Schema(*parse_columns(columns)))
 
@@ -118,7 +118,7 @@ def file_facts_of(file: WrittenFile, columns: Struct, partition_by: tuple[str, .
     )
 
 
-def with_absent_columns(
+def with_absent_columns_filled(
     rows: pa.RecordBatch, names: Sequence[str], columns: Struct, values: Mapping[str, Any]
 ) -> pa.RecordBatch:
     """Return rows of a file, with those of the named columns that the file lacks.

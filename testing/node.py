@@ -68,7 +68,7 @@ class Node(ABC):
     def new_coordinator(self) -> CoordinatorDriver:
         """Build the coordinator of a new term of leading."""
 
-    def reach_step(self, step: str) -> None:
+    def reach_step_or_die(self, step: str) -> None:
         """Raise ``Killed`` in a process that dies here, or is dead: its ports call this."""
         if self.gone or self.dies_at == step:
             raise Killed
@@ -79,7 +79,7 @@ class Node(ABC):
 
     def claim_leadership(self, coordinator: CoordinatorDriver) -> None:
         """Let the coordinator claim: a poll has just shown ownership."""
-        coordinator.begin_to_lead()
+        coordinator.begin_to_lead_if_caught_up()
 
     def take_turn(self, turn: Callable[[], object]) -> bool:
         """Take a turn, of which the process may die; return whether anything came of it."""
@@ -126,10 +126,10 @@ class NodeLog(FakeLog):
     def append(self, envelopes: Sequence[Envelope]) -> None:
         said = [type(envelope.event).__name__ for envelope in envelopes]
         for step in ("append", *(f"append {name}" for name in said)):
-            self._node.reach_step(step)
+            self._node.reach_step_or_die(step)
         self.append_without_steps(envelopes)
         for step in ("appended", *(f"appended {name}" for name in said)):
-            self._node.reach_step(step)
+            self._node.reach_step_or_die(step)
 
     def append_without_steps(self, envelopes: Sequence[Envelope]) -> None:
         """Append, with the node alive."""

@@ -41,7 +41,7 @@ from headgate.kafka.push_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.state import Timer
 from headgate.runtime.assembly import build_coordinator_driver, build_participant_state
-from headgate.runtime.maintenance.scheduler import begin_maintenance
+from headgate.runtime.maintenance.scheduler import begin_maintenance_if_wanted
 from headgate.runtime.sink_tables import SinkTables
 from headgate.testing.in_memory_deployment import Deployment
 from headgate.testing.node import Killed, Node, NodeLog
@@ -178,7 +178,7 @@ class SinkInProcess(Deployment):
         term = self.coordinator.state.term
         return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
 
-    def suspended_tables(self) -> dict[str, str]:
+    def reasons_of_suspended_tables(self) -> dict[str, str]:
         """Why those tables take nothing that are suspended."""
         suspended = self.record.suspended if self.record else ()
         return {each.table: each.why for each in suspended if not each.resuming}
@@ -202,7 +202,7 @@ class Life(Node):
         sink = self.sink
         self.tables = self._prepare_tables_and_control_topic()
         self.on_assignment(frozenset(sink.source.partitions))
-        sink.group.set_wanted_assignment({self.member: frozenset(sink.source.partitions)})
+        sink.group.set_target_assignment({self.member: frozenset(sink.source.partitions)})
         initial = build_participant_state(sink.settings, Sender(self.member, "p"))
         self.start_participant(
             replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables)
@@ -225,7 +225,7 @@ class Life(Node):
         sink, settings = self.sink, self.sink.settings
         topics = FakeTopics(sink.source, settings.source.topics)
         found = self.tables.open_coordinator_ports(settings, topics, self.opened)
-        begin_maintenance(found.tables, self.opened, None)
+        begin_maintenance_if_wanted(found.tables, self.opened, None)
         self.table = found.table
         ports = CoordinatorPorts(
             NodeLog(self),
@@ -251,16 +251,16 @@ class _Primary:
         life, lost = self._life, self._life.sink.lost_answers
         life.under_way = lambda: self._table.commit(attempt)
         before, after = ("claim", "claimed") if attempt.record.is_claim else ("commit", "committed")
-        life.reach_step(before)
+        life.reach_step_or_die(before)
         fate = lost.popleft() if lost and not attempt.record.is_claim else None
         outcome = Unknown("it was lost") if fate is False else self._table.commit(attempt)
-        life.reach_step(after)
+        life.reach_step_or_die(after)
         return outcome if fate is None else Unknown("the answer was lost")
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
-        self._life.reach_step("evolve")
+        self._life.reach_step_or_die("evolve")
         evolved = self._table.evolve(base, columns)
-        self._life.reach_step("evolved")
+        self._life.reach_step_or_die("evolved")
         return evolved
 
     def close(self) -> None:
@@ -282,15 +282,15 @@ class _Secondaries:
     def stage(
         self, drafts: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        self._life.reach_step("stage")
+        self._life.reach_step_or_die("stage")
         staged = self._tables.stage(drafts)
-        self._life.reach_step("staged")
+        self._life.reach_step_or_die("staged")
         return staged
 
     def create_or_change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        self._life.reach_step("change")
+        self._life.reach_step_or_die("change")
         changed = self._tables.create_or_change_tables(wants)
-        self._life.reach_step("changed")
+        self._life.reach_step_or_die("changed")
         return changed
 
     def deliver(
@@ -304,11 +304,11 @@ class _Secondaries:
             return outcome
 
         life.under_way = let_arrive
-        life.reach_step("deliver")
+        life.reach_step_or_die("deliver")
         fate = lost.popleft() if lost else None
         unknown = dict.fromkeys((each.base.table for each in deliveries), Unknown("it was lost"))
         outcomes = unknown if fate is False else self._tables.deliver(deliveries, timeout_ms)
-        life.reach_step("delivered")
+        life.reach_step_or_die("delivered")
         return outcomes if fate is None else unknown
 
     def delete_undecided_manifests(

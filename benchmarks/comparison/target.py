@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from comparison.lake import Lake
 from comparison.workloads import Workload
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 CATALOG = "lake"
 NAMESPACE, NAME = "bench", "records"
@@ -70,7 +70,7 @@ class Target:
                 properties=_PROPERTIES | (_KEYED if workload.key else {}),
                 key=workload.key,
             )
-            ensure_table(catalog, IDENTIFIER, declared)
+            create_table_if_missing(catalog, IDENTIFIER, declared)
 
     @contextmanager
     def _catalog(self) -> Iterator[Catalog]:

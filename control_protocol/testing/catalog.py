@@ -170,7 +170,7 @@ class FakeCatalog:
             yield snapshot
             snapshot_id = snapshot.parent_id
 
-    def ancestry_in_log(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
+    def ancestry_in_metadata_log(self, snapshot_id: int | None) -> Iterator[FakeSnapshot]:
         """As ``ancestry``, and by the table's metadata log beyond what has expired."""
         known = self.snapshots if self.log_lost else self._ever
         while snapshot_id in known:
@@ -198,7 +198,7 @@ class FakeCatalog:
         files = (*self.files(branch), *files)
         return FakeSnapshot(self._ids, parent_id, self.sequence_number + 1, files, summary)
 
-    def apply_request(self, request: Request) -> str | None:
+    def apply_or_return_refusal(self, request: Request) -> str | None:
         """Commit the request to the table; return why it is refused, or ``None``."""
         base, tag = request.base, tag_name(request.sink, request.branch)
         if not self.exists or base.uuid != self.uuid:
@@ -220,8 +220,8 @@ class FakeCatalog:
         return None
 
     def land(self, index: int = 0) -> str | None:
-        """Let a request that is under way arrive; returns as ``apply_request``."""
-        return self.apply_request(self.in_the_air.pop(index))
+        """Let a request that is under way arrive; returns as ``apply_or_return_refusal``."""
+        return self.apply_or_return_refusal(self.in_the_air.pop(index))
 
     def _add_snapshot(self, snapshot: FakeSnapshot, branch: str) -> int:
         self.snapshots[snapshot.snapshot_id] = snapshot

@@ -25,17 +25,17 @@ class FakeGroup:
     wanted: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     holders: dict[TopicPartition, str] = field(default_factory=dict)
 
-    def set_wanted_assignment(self, wanted: Mapping[str, Iterable[TopicPartition]]) -> None:
+    def set_target_assignment(self, wanted: Mapping[str, Iterable[TopicPartition]]) -> None:
         """Rebalance towards this, over the members' next polls. Members not named get nothing."""
         self.wanted = {member: frozenset(partitions) for member, partitions in wanted.items()}
 
     def expel(self, member: str) -> None:
         """Expire the member's session: its partitions are free. It learns of it when it polls."""
         self.wanted.pop(member, None)
-        for at in self.partitions_held_by(member):
+        for at in self.partitions_owned_by(member):
             del self.holders[at]
 
-    def partitions_held_by(self, member: str) -> frozenset[TopicPartition]:
+    def partitions_owned_by(self, member: str) -> frozenset[TopicPartition]:
         return frozenset(at for at, holder in self.holders.items() if holder == member)
 
 
@@ -58,7 +58,7 @@ class FakeMember:
     def poll(self, timeout_ms: int) -> None:
         group = self._group
         group.clock.advance(timeout_ms)
-        lost = self._owned - group.partitions_held_by(self._name)
+        lost = self._owned - group.partitions_owned_by(self._name)
         self._owned -= lost
         wanted = group.wanted.get(self._name, frozenset())
         leaving = self._owned - wanted
@@ -70,7 +70,7 @@ class FakeMember:
         # a partition lost or given up in this poll returns in the next: its owner sees the gap
         for at in wanted - lost - leaving:
             group.holders.setdefault(at, self._name)
-        self._owned = group.partitions_held_by(self._name)
+        self._owned = group.partitions_owned_by(self._name)
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._owned
@@ -82,7 +82,7 @@ class FakeMember:
         return False
 
     def copy_offsets_to_group(self, offsets: Offsets, metadata: str) -> None:
-        held = self._owned & self._group.partitions_held_by(self._name)
+        held = self._owned & self._group.partitions_owned_by(self._name)
         for at, offset in offsets.restricted_to(held).items():
             self._group.source.committed[at] = (offset, metadata)
 
@@ -91,6 +91,6 @@ class FakeMember:
         self._group.wanted.pop(self._name, None)
 
     def _release(self, partitions: frozenset[TopicPartition]) -> None:
-        for at in partitions & self._group.partitions_held_by(self._name):
+        for at in partitions & self._group.partitions_owned_by(self._name):
             del self._group.holders[at]
         self._owned -= partitions

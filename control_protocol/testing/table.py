@@ -51,7 +51,7 @@ class FakeTable:
         self._known: tuple[TableView, int] | None = None
 
     def read(self) -> TableView:
-        return self._read_and_remember()[0]
+        return self._read_view_and_sequence_number()[0]
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         catalog = self._catalog
@@ -59,7 +59,9 @@ class FakeTable:
             return Unknown("nothing was sent: the fake catalog or its table is not there")
         if catalog.forbidden:
             return Unknown(f"{catalog.table} may not be committed to", rights=True)
-        missing = [d.manifest for d in attempt.pending_commits if not self._has_manifest(d)]
+        missing = [
+            d.manifest for d in attempt.pending_commits if not self._has_no_missing_manifest(d)
+        ]
         if missing:
             return Unknown(f"nothing was sent: {missing[0]} is not there")
         request = self._prepare_request(attempt)
@@ -74,9 +76,9 @@ class FakeTable:
                 catalog.in_the_air.append(request)
                 return Unknown("the fake catalog was told to take its time")
             case CommitFault.LANDED_UNKNOWN:
-                catalog.apply_request(request)
+                catalog.apply_or_return_refusal(request)
                 return Unknown("the fake catalog was told to lose the answer")
-        refusal = catalog.apply_request(request)
+        refusal = catalog.apply_or_return_refusal(request)
         if refusal is not None:
             return Refused(refusal)
         return Landed(request.snapshot.snapshot_id, self.read())
@@ -143,12 +145,12 @@ class FakeTable:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _has_manifest(self, pending_commit: PendingCommit) -> bool:
+    def _has_no_missing_manifest(self, pending_commit: PendingCommit) -> bool:
         """Return whether its manifest is still stored; a pending commit without one lacks none."""
         manifest = pending_commit.manifest
         return not manifest or manifest in self._catalog.storage.manifests
 
-    def _read_and_remember(self) -> tuple[TableView, int]:
+    def _read_view_and_sequence_number(self) -> tuple[TableView, int]:
         catalog = self._catalog
         if not catalog.reachable:
             raise Unreachable("the fake catalog is not reachable")
@@ -161,7 +163,9 @@ class FakeTable:
         """Prepare the call from the last read; ``None`` when that shows another table."""
         catalog, base = self._catalog, attempt.base
         known = self._known
-        view, sequence_number = known if known and known[0] == base else self._read_and_remember()
+        view, sequence_number = (
+            known if known and known[0] == base else self._read_view_and_sequence_number()
+        )
         self._known = None
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return None
@@ -190,7 +194,7 @@ class FakeTable:
             head=catalog.branches.get(self._branch),
             tag=tag,
             record=None if tag is None else self._record_of_snapshot(tag),
-            lineage=self._lineage_of_tag(tag),
+            lineage=self._branch_lineage(tag),
             branch_record=self._newest_record_on_branch(),
             others=self._topics_of_other_sinks(),
             data_location=catalog.data_location,
@@ -222,7 +226,7 @@ class FakeTable:
                 return record
         return None
 
-    def _lineage_of_tag(self, tag: int | None) -> Lineage:
+    def _branch_lineage(self, tag: int | None) -> Lineage:
         """Return how the branch relates to the tag's snapshot (rule TABLE-4)."""
         catalog = self._catalog
         if tag is None:
@@ -231,7 +235,7 @@ class FakeTable:
             return Lineage.ROLLED_BACK
         tagged = catalog.snapshots[tag]
         head = catalog.branches[self._branch]
-        for snapshot in catalog.ancestry_in_log(head):
+        for snapshot in catalog.ancestry_in_metadata_log(head):
             if snapshot.snapshot_id == tag:
                 return Lineage.CONTAINS_TAG
             if snapshot.sequence_number <= tagged.sequence_number:

@@ -89,7 +89,7 @@ class FakeBatchWriter:
     def submit(self, batch: Batch) -> None:
         self.batch = batch
         try:
-            self._known = self._records_held_by_secondaries(batch)
+            self._known = self._records_where_secondaries_are_ahead(batch)
         except Unreachable as error:
             self.fail_next_outcome(str(error))
         self._due_ms = None if self.work_ms is None else self._clock.now_ms + self.work_ms
@@ -118,7 +118,7 @@ class FakeBatchWriter:
     def close(self) -> None:
         self.batch = None
 
-    def _records_held_by_secondaries(self, batch: Batch) -> frozenset[SourceRecord]:
+    def _records_where_secondaries_are_ahead(self, batch: Batch) -> frozenset[SourceRecord]:
         """Return what the secondary tables hold of the partitions in which one is ahead of the
         batch."""
         ahead = [table.offsets for table in _secondary_starts(batch)]
@@ -182,7 +182,7 @@ class FakeBatchWriter:
             rows += good
             aside += sorted(bad)
         if self.takes is not None:
-            quarantined, _ = self._write_secondary_files(batch, aside)
+            quarantined, _ = self._write_quarantine_and_secondaries(batch, aside)
             return BatchWritten(
                 batch.number, results, (), quarantined, self._write_routed_rows(batch, rows)
             )
@@ -190,7 +190,7 @@ class FakeBatchWriter:
         files = self._write_rows_and_keys(prefix if ANY in prefix else f"{prefix}/", rows)
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(
-            batch.number, results, files, *self._write_secondary_files(batch, aside)
+            batch.number, results, files, *self._write_quarantine_and_secondaries(batch, aside)
         )
 
     def _is_diverted(self, batch: Batch, record: SourceRecord) -> bool:
@@ -220,7 +220,7 @@ class FakeBatchWriter:
         files = (self._storage.write(prefix, rows),) if rows else ()
         return (*files, self._storage.write_keys(prefix, deleted)) if deleted else files
 
-    def _write_secondary_files(
+    def _write_quarantine_and_secondaries(
         self, batch: Batch, records: list[SourceRecord]
     ) -> tuple[tuple[WrittenFile, ...], dict[Destination, tuple[WrittenFile, ...]]]:
         """Return the files of the quarantine, and those of the other secondary tables."""

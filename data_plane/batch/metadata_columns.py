@@ -50,7 +50,9 @@ class RecordColumns:
         if "headers" in self._fields:
             self._header_text = _has_text_header_values(self._fields["headers"])
 
-    def build_columns(self, chunk: Chunk) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    def build_columns_and_bad_rows(
+        self, chunk: Chunk
+    ) -> tuple[dict[str, pa.Array], dict[int, str]]:
         """Return columns by name, and which records are bad."""
         faults = Faults()
         parts: dict[str, Callable[[Chunk, pa.Field, Faults], pa.Array]] = {
@@ -97,7 +99,7 @@ class RecordColumns:
             return self._coordinate_column("timestamp", near).cast(field.type)
 
     def _struct_column(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
-        result, reasons = self._inside.build_columns(chunk)
+        result, reasons = self._inside.build_columns_and_bad_rows(chunk)
         for row, reason in reasons.items():
             faults.note([row], f"{field.name}.{reason}")
         children = [result[child.name] for child in field.type]
@@ -130,8 +132,8 @@ class RecordColumns:
         records = [headers or () for headers in chunk.headers or []]
         counts = [len(headers) for headers in records]
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        keys = _header_name_column(records, faults)
-        values = self._header_value_column(records, faults)
+        keys = _flat_header_names(records, faults)
+        values = self._flat_header_values(records, faults)
         if pa_types.is_map(field.type):
             result = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values)
         else:
@@ -139,7 +141,7 @@ class RecordColumns:
             result = pa.LargeListArray.from_arrays(pa.array(offsets), pairs)
         return cast_column(result, field, faults)
 
-    def _header_value_column(
+    def _flat_header_values(
         self, records: Sequence[Sequence[tuple[str, bytes | None]]], faults: Faults
     ) -> pa.Array:
         if not self._header_text:
@@ -170,7 +172,7 @@ def _columns_of_struct(
     return RecordColumns(parts, pa.schema(list(column.type)), partitions)
 
 
-def _header_name_column(
+def _flat_header_names(
     records: Sequence[Sequence[tuple[str, bytes | None]]], faults: Faults
 ) -> pa.Array:
     result = [name for headers in records for name, _ in headers]

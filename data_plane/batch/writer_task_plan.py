@@ -50,8 +50,8 @@ from headgate.tables.iceberg.file_schema import data_location, file_schema_of
 from headgate.tables.iceberg.table_creation import key_field_ids
 from headgate.tables.neutral_schema import iceberg_schema_of, partition_spec_of
 from headgate.tables.storage.object_stores import (
-    credential_lifetime_s,
-    file_properties,
+    credential_time_left_s,
+    file_io_properties,
     has_temporary_credentials,
     renewal_age_s,
     require_no_remote_signing,
@@ -165,7 +165,7 @@ class SourcePlan:
         return chunk
 
     @property
-    def takes_tombstones(self) -> bool:
+    def deletes_by_tombstone(self) -> bool:
         """Return whether records without a value delete rows of START's table."""
         return self.changes is not None and self.changes.tombstones is Tombstones.DELETE
 
@@ -264,7 +264,7 @@ class WriterPlan:
         policy = self.source.schema_policy
         return evolution_of(self.shape.schema_json, self.shape.older_schemas, policy, refused)
 
-    def evolution_unless_ignored(self, refused: tuple[Refusal, ...]) -> Evolution | None:
+    def evolution_or_none(self, refused: tuple[Refusal, ...]) -> Evolution | None:
         """Do as ``evolution``; ``None`` where they are ignored, so that nothing is spent on it."""
         ignored = self.source.schema_policy.unknown_fields is UnknownFields.IGNORE
         return None if ignored else self.evolution(refused)
@@ -349,7 +349,7 @@ class Plans:
         now_s = self._monotonic_s()
         if plan is None or plan.source != source or now_s > until_s:
             plan = load_table_and_plan(self._catalog, start, source, self.shaping)
-            good_s = credential_lifetime_s(plan.io_properties, int(self._wall_s() * 1000))
+            good_s = credential_time_left_s(plan.io_properties, int(self._wall_s() * 1000))
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
@@ -417,7 +417,7 @@ def plan_of_file_schema(
     return WriterPlan(
         source=source,
         shape=shape,
-        io_properties=file_properties(dict(layout.storage), shape.data_location),
+        io_properties=file_io_properties(dict(layout.storage), shape.data_location),
         shaping=shaping.with_resolved_distribution(table, properties),
         values=layout.values,
         replace_unsupported=layout.replace_unsupported,

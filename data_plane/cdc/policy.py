@@ -97,7 +97,7 @@ class Changes:
         return "changes.history" if self.history else 'changes.on_delete = "mark"'
 
     @property
-    def skips_tombstones(self) -> bool:
+    def ignores_tombstones_after_deletes(self) -> bool:
         """Return whether a record without a value says nothing: it would replace the marked row of
         the delete before it by an empty one (KEY-13)."""
         return bool(self.deleted_at) and self.envelope is not Envelope.PLAIN

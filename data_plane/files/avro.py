@@ -184,7 +184,9 @@ def _avro_type(iceberg_type: IcebergType, field_id: int) -> Any:
             "precision": iceberg_type.precision,
             "scale": iceberg_type.scale,
         }
-        return _fixed_type(f"decimal_{field_id}", _decimal_bytes(iceberg_type.precision), labels)
+        return _fixed_type(
+            f"decimal_{field_id}", _decimal_byte_count(iceberg_type.precision), labels
+        )
     if isinstance(iceberg_type, UUIDType):
         return _fixed_type(f"uuid_{field_id}", 16, {"logicalType": "uuid"})
     if isinstance(iceberg_type, FixedType):
@@ -196,7 +198,7 @@ def _fixed_type(name: str, size: int, labels: Mapping[str, Any]) -> dict[str, An
     return {"type": "fixed", "name": name, "size": size, **labels}
 
 
-def _decimal_bytes(precision: int) -> int:
+def _decimal_byte_count(precision: int) -> int:
     """Return how many bytes hold every decimal of so many digits, and its sign."""
     largest: int = 10**precision - 1
     return largest.bit_length() // 8 + 1
@@ -210,7 +212,7 @@ def avro_field_name(field: NestedField) -> str:
 
 def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
     if isinstance(iceberg_type, DecimalType):
-        size = _decimal_bytes(iceberg_type.precision)
+        size = _decimal_byte_count(iceberg_type.precision)
         return lambda values: _decimals_as_bytes(values, size)
     if isinstance(iceberg_type, StringType | BinaryType | BooleanType | FixedType | UUIDType):
         return narrow_to_small_type

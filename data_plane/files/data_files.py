@@ -286,8 +286,8 @@ class DataFiles:
             self._pool.forget((id(self), key))
             if isinstance(file.stream, Unhurried):
                 given_up.append(file.stream.abort_later())
-            _ignore_errors(file.encoder.close)
-            _ignore_errors(file.stream.close)
+            _run_ignoring_errors(file.encoder.close)
+            _run_ignoring_errors(file.stream.close)
         self._open.clear()
         wait(given_up, _GIVEN_UP_S)
         delete_quietly(self._shape.io, [path for path in self._paths if path not in begun])
@@ -351,7 +351,7 @@ def _to_written_file(
     return detail.to_written_file(file.path, records, size)
 
 
-def _ignore_errors(action: Any) -> None:
+def _run_ignoring_errors(action: Any) -> None:
     """Run the action and ignore its errors: what cannot be removed is a harmless orphan."""
     try:
         action()

@@ -155,7 +155,7 @@ _SURROGATES = range(0xD800, 0xE000)
 """Not characters, and not in UTF-8: U+D7FF is followed by U+E000."""
 
 
-def text_upper_bound(value: str, length: int) -> str | None:
+def truncated_text_upper_bound(value: str, length: int) -> str | None:
     """Return at most ``length`` characters, not below ``value``; ``None`` if there are none."""
     if len(value) <= length:
         return value
@@ -168,7 +168,7 @@ def text_upper_bound(value: str, length: int) -> str | None:
     return begin[:-1] + chr(following)
 
 
-def bytes_upper_bound(value: bytes, length: int) -> bytes | None:
+def truncated_bytes_upper_bound(value: bytes, length: int) -> bytes | None:
     """Return at most ``length`` bytes, not below ``value``; ``None`` if there are no such bytes."""
     if len(value) <= length:
         return value
@@ -266,7 +266,7 @@ class FileMetrics:
             if leaf.is_floating:
                 self._add_floats(leaf, column_at_path(rows, leaf.name))
             elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
-                self._add_texts(leaf, column_at_path(rows, leaf.name))
+                self._add_long_texts(leaf, column_at_path(rows, leaf.name))
 
     def statistics_with_footer(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
@@ -293,7 +293,7 @@ class FileMetrics:
             "split_offsets": tuple(sorted(_row_group_offset(group) for group in groups)),
         }
 
-    def _range_of(self, leaf: Leaf) -> _Range:
+    def _get_or_add_range(self, leaf: Leaf) -> _Range:
         return self.ranges.setdefault(leaf.field_id, _Range())
 
     def _add_floats(self, leaf: Leaf, column: pa.Array) -> None:
@@ -309,9 +309,9 @@ class FileMetrics:
                 negative = np.signbit(numbers[numbers == 0])
                 low = (-0.0 if negative.any() else 0.0) if low == 0 else low
                 high = (-0.0 if negative.all() else 0.0) if high == 0 else high
-            self._range_of(leaf).widen(low, high)
+            self._get_or_add_range(leaf).widen(low, high)
 
-    def _add_texts(self, leaf: Leaf, column: pa.Array) -> None:
+    def _add_long_texts(self, leaf: Leaf, column: pa.Array) -> None:
         """Widen the bounds by texts too long for the footer; those of shorter ones are read from
         it."""
         if column.nbytes <= _FOOTER_VALUE_MAX:
@@ -319,7 +319,7 @@ class FileMetrics:
         longest = pc.max(pc.binary_length(column)).as_py()
         if longest is not None and longest > _FOOTER_VALUE_MAX:
             result = pc.min_max(column.cast(pa.large_binary()))
-            self._range_of(leaf).widen(result["min"].as_py(), result["max"].as_py())
+            self._get_or_add_range(leaf).widen(result["min"].as_py(), result["max"].as_py())
 
     def _widen_by_statistics(self, leaf: Leaf, statistics: list[pq.Statistics | None]) -> None:
         for result in statistics:
@@ -327,7 +327,7 @@ class FileMetrics:
                 low, high = result.min_raw, result.max_raw
                 if isinstance(leaf.kind, DecimalType):
                     low, high = _unscaled_integer(low), _unscaled_integer(high)
-                self._range_of(leaf).widen(low, high)
+                self._get_or_add_range(leaf).widen(low, high)
 
     def _encode_bounds(self) -> dict[str, dict[int, bytes]]:
         lower: dict[int, bytes] = {}
@@ -367,10 +367,10 @@ def _lower_bound_bytes(leaf: Leaf, value: Any) -> bytes:
 def _upper_bound_bytes(leaf: Leaf, value: Any) -> bytes | None:
     length = leaf.mode.length
     if length is not None and isinstance(leaf.kind, StringType):
-        text = text_upper_bound(value.decode(), length)
+        text = truncated_text_upper_bound(value.decode(), length)
         return None if text is None else text.encode()
     if length is not None and isinstance(leaf.kind, BinaryType):
-        return bytes_upper_bound(value, length)
+        return truncated_bytes_upper_bound(value, length)
     return _single_value_bytes(leaf.kind, value)
 
 
@@ -419,7 +419,7 @@ class RowMetrics(FileMetrics):
                 low, high = (
                     _unscaled_value(result[end].as_py(), column.type) for end in ("min", "max")
                 )
-                self._range_of(leaf).widen(low, high)
+                self._get_or_add_range(leaf).widen(low, high)
 
     def statistics_without_footer(self) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""

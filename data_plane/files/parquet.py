@@ -36,7 +36,7 @@ from headgate.data_plane.formats.casting.relabel import array_from_python
 # --------------------------------------------------------------------------------- nulls of structs
 
 
-def columns_hiding_nulls(schema: pa.Schema) -> tuple[int, ...]:
+def columns_that_may_hide_nulls(schema: pa.Schema) -> tuple[int, ...]:
     """Return the columns in which a struct that may be null has a required field."""
     return tuple(place for place, field in enumerate(schema) if _can_hide_null(field))
 
@@ -321,7 +321,7 @@ class ParquetEncoding:
     ) -> None:
         columns = schema_to_pyarrow(schema)
         self._schema: pa.Schema = pa.schema([*columns, *behind])
-        self._hiding = columns_hiding_nulls(columns)
+        self._hiding = columns_that_may_hide_nulls(columns)
         self._leaves = tuple(leaves)
         self._options = ParquetOptions(properties, leaves)
         self._tells_arrow = not behind

@@ -56,7 +56,7 @@ class ColumnRule:
         from headgate.data_plane.formats.json import values
 
         if self.unit and isinstance(value, int | float) and not isinstance(value, bool):
-            return epoch_times.convert_count(
+            return epoch_times.count_in_target_unit(
                 epoch_times.shortest_decimal(value), self.unit, column.type
             )
         exact = epoch_times.shortest_decimal(value) if isinstance(value, float) else value
@@ -95,7 +95,7 @@ def is_text_type(data_type: pa.DataType) -> bool:
 # ------------------------------------------------------------------------------- the marks
 
 
-def with_marks_of_rule(field: pa.Field, rule: ColumnRule) -> pa.Field:
+def with_read_options_of_rule(field: pa.Field, rule: ColumnRule) -> pa.Field:
     """Return the field marked with what a format must know about the rule."""
     known = dict(field.metadata or {})
     if rule.unit:
@@ -116,7 +116,7 @@ def is_read_as_text(field: pa.Field) -> bool:
     return bool(field.metadata) and _AS_TEXT in field.metadata
 
 
-def is_marked(field: pa.Field) -> bool:
+def has_read_option(field: pa.Field) -> bool:
     """Return whether the field's metadata carry a mark of its rule: a unit, or ``as_text``."""
     return bool(field.metadata) and (_UNIT in field.metadata or _AS_TEXT in field.metadata)
 
@@ -127,11 +127,12 @@ def marks_of(field: pa.Field) -> dict[bytes, bytes] | None:
     return {name: result[name] for name in (_UNIT, _AS_TEXT) if name in result} or None
 
 
-def has_marked_field(fields: Iterable[pa.Field]) -> bool:
+def any_field_has_read_option(fields: Iterable[pa.Field]) -> bool:
     """Return whether one of the fields, or one inside a struct among them, is marked."""
     import pyarrow.types as pa_types
 
     return any(
-        is_marked(field) or (pa_types.is_struct(field.type) and has_marked_field(field.type))
+        has_read_option(field)
+        or (pa_types.is_struct(field.type) and any_field_has_read_option(field.type))
         for field in fields
     )

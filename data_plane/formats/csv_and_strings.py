@@ -81,11 +81,13 @@ class CsvRecords:
             if name:
                 _require_value_column(schema, name)
         texts = pc.replace_substring_regex(_decode_texts(values, faults), _LINE_END, "")
-        cells = self._split_cells(texts, len(columns), faults)
+        cells = self._split_into_columns(texts, len(columns), faults)
         result = {name: cells[place] for place, name in enumerate(columns) if name}
         return _build_rows(result, len(values), schema, faults)
 
-    def _split_cells(self, texts: pa.Array, cell_count: int, faults: Faults) -> list[pa.Array]:
+    def _split_into_columns(
+        self, texts: pa.Array, cell_count: int, faults: Faults
+    ) -> list[pa.Array]:
         """Return a column of text for each cell."""
         if pc.any(pc.match_substring(texts, '"'), min_count=0).as_py():
             lines = [self._split_line(text) for text in texts.to_pylist()]

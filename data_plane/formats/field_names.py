@@ -51,20 +51,20 @@ def with_lookup_names(schema: pa.Schema, mapping: str | None, *, caseless: bool)
     """
     if mapping is None and not caseless:
         return schema
-    by_id = _parse_name_mapping(json.loads(mapping)) if mapping is not None else {}
+    by_id = _flatten_name_mapping(json.loads(mapping)) if mapping is not None else {}
     return pa.schema(
         _require_distinct_names([_with_lookup_names(f, by_id, caseless=caseless) for f in schema])
     )
 
 
-def _parse_name_mapping(mapping: Any) -> dict[bytes, list[str]]:
+def _flatten_name_mapping(mapping: Any) -> dict[bytes, list[str]]:
     result: dict[bytes, list[str]] = {}
     if not isinstance(mapping, list) or not all(isinstance(entry, dict) for entry in mapping):
         raise ValueError("the name mapping is not a list of fields")
     for entry in mapping:
         if "field-id" in entry:
             result[str(entry["field-id"]).encode()] = [str(name) for name in entry.get("names", [])]
-        result |= _parse_name_mapping(entry.get("fields") or [])
+        result |= _flatten_name_mapping(entry.get("fields") or [])
     return result
 
 
@@ -105,7 +105,7 @@ def _require_distinct_names(fields: list[pa.Field]) -> list[pa.Field]:
     return fields
 
 
-def with_caseless_lookup(field: pa.Field, *, caseless: bool) -> pa.Field:
+def with_lookup_case(field: pa.Field, *, caseless: bool) -> pa.Field:
     """Return a field of a record by its own name, which is not a column of the table."""
     if not caseless:
         return field
@@ -160,7 +160,7 @@ def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str
     """Return a name mapping in which former names also lead to the columns, if there are any."""
     if not past.renamed:
         return mapping
-    known = dict(_names_by_id(json.loads(mapping))) if mapping is not None else {}
+    known = dict(_field_ids_and_names(json.loads(mapping))) if mapping is not None else {}
     entries = []
     for inside, column in _columns_with_parent_ids(columns, 0):
         once = [old for old, now in past.renamed.get(inside, {}).items() if now == column.name]
@@ -171,11 +171,11 @@ def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str
     return json.dumps(entries)
 
 
-def _names_by_id(entries: Any) -> Iterator[tuple[int, list[str]]]:
+def _field_ids_and_names(entries: Any) -> Iterator[tuple[int, list[str]]]:
     for entry in entries:
         if "field-id" in entry:
             yield entry["field-id"], entry.get("names", [])
-        yield from _names_by_id(entry.get("fields") or [])
+        yield from _field_ids_and_names(entry.get("fields") or [])
 
 
 def _columns_with_parent_ids(columns: Struct, parent_id: int) -> Iterator[tuple[int, Column]]:

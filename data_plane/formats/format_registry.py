@@ -75,7 +75,7 @@ def create_record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
         known = known_format_names()
         raise ConfigurationError(
             f"there is no record format {name!r}",
-            f"known are: {', '.join(known)}{suggest_similar(name, known)}",
+            f"known are: {', '.join(known)}{did_you_mean_suffix(name, known)}",
         )
     try:
         return factory(options)
@@ -121,14 +121,16 @@ def require_known_options(
     known = {*(defaults or {}), *required}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise ValueError(f"there is no option {unknown[0]!r}{suggest_similar(unknown[0], known)}")
+        raise ValueError(
+            f"there is no option {unknown[0]!r}{did_you_mean_suffix(unknown[0], known)}"
+        )
     missing = [name for name in required if not options.get(name)]
     if missing:
         raise ValueError(f"the option {missing[0]!r} is missing")
     return {**(defaults or {}), **options}
 
 
-def suggest_similar(word: str, known: Sequence[str] | set[str]) -> str:
+def did_you_mean_suffix(word: str, known: Sequence[str] | set[str]) -> str:
     """Return the end of an error's sentence that proposes the most similar known word."""
     matches = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else ""

@@ -137,17 +137,15 @@ class RuledColumns:
     def _path_in_row(self, column: pa.Field, rule: ColumnRule) -> Path:
         if not rule.path:
             nullable = column.nullable or rule.default is not None
-            return (column_options.with_marks_of_rule(column.with_nullable(nullable), rule),)
+            return (column_options.with_read_options_of_rule(column.with_nullable(nullable), rule),)
         *steps, last = rule.path
-        leaf = field_names.with_caseless_lookup(
-            pa.field(last, column.type), caseless=self._caseless
-        )
+        leaf = field_names.with_lookup_case(pa.field(last, column.type), caseless=self._caseless)
         return (
             *(
-                field_names.with_caseless_lookup(pa.field(step, pa.null()), caseless=self._caseless)
+                field_names.with_lookup_case(pa.field(step, pa.null()), caseless=self._caseless)
                 for step in steps
             ),
-            column_options.with_marks_of_rule(leaf, rule),
+            column_options.with_read_options_of_rule(leaf, rule),
         )
 
     def _make_layers(self) -> tuple[list[pa.Schema], dict[str, int]]:

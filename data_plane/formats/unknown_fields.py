@@ -101,7 +101,7 @@ class UnknownFieldFinder:
         self.fields = None
         if plain:
             exact = field_names.ExactSchema(self._schema)
-            self.fields = _known_fields(exact, self._used, self.ignored, self._place)
+            self.fields = _cached_known_fields(exact, self._used, self.ignored, self._place)
 
     # --------------------------------------------------------------------------- JSON's values
 
@@ -113,7 +113,7 @@ class UnknownFieldFinder:
             for name, value in row.items()
             if self._normalize_name(name) not in self._used
         }
-        return Struct(tuple(self._columns_needed_by(rest, list(self._schema), ())))
+        return Struct(tuple(self._columns_needed_by_values(rest, list(self._schema), ())))
 
     def has_ignored_field(self, record: Mapping[str, Any]) -> bool:
         """Return whether the object has a value in a field to be ignored."""
@@ -126,7 +126,7 @@ class UnknownFieldFinder:
             record = inside if isinstance(inside, dict) else {}
         return record
 
-    def _columns_needed_by(
+    def _columns_needed_by_values(
         self, record: Mapping[str, Any], columns: list[pa.Field], path: Path
     ) -> Iterable[Column]:
         """Yield what is lacking for this record: new columns, and wider ones for its values."""
@@ -141,7 +141,7 @@ class UnknownFieldFinder:
             wanted = (
                 infer_type(value)
                 if column is None
-                else self._type_widened_for_value(column.type, value, at)
+                else self._find_wider_type_for_value(column.type, value, at)
             )
             if wanted is not None:
                 yield Column(at[-1], wanted)
@@ -149,26 +149,26 @@ class UnknownFieldFinder:
     def _normalize_name(self, name: str) -> str:
         return name.lower() if self._caseless else name
 
-    def _type_widened_for_value(
+    def _find_wider_type_for_value(
         self, data_type: pa.DataType, value: Any, path: Path
     ) -> Type | None:
         """Return what a column would have to be for the value, if it is not yet."""
         if pa_types.is_struct(data_type) and isinstance(value, dict):
-            inside = tuple(self._columns_needed_by(value, list(data_type), path))
+            inside = tuple(self._columns_needed_by_values(value, list(data_type), path))
             return Struct(inside) if inside else None
         if pa_types.is_map(data_type) and isinstance(value, dict):
-            item = self._item_type_widened_for_values(data_type.item_type, value.values(), path)
+            item = self._find_wider_item_type_for_values(data_type.item_type, value.values(), path)
             return None if item is None else MapOf("string", Column("", item))
         if _is_list(data_type) and isinstance(value, list):
-            item = self._item_type_widened_for_values(data_type.value_type, value, path)
+            item = self._find_wider_item_type_for_values(data_type.value_type, value, path)
             return None if item is None else ListOf(Column("", item))
-        return _primitive_widened_for_value(data_type, value)
+        return _find_wider_primitive_for_value(data_type, value)
 
-    def _item_type_widened_for_values(
+    def _find_wider_item_type_for_values(
         self, data_type: pa.DataType, values: Iterable[Any], path: Path
     ) -> Type | None:
         result = (
-            self._type_widened_for_value(data_type, value, path)
+            self._find_wider_type_for_value(data_type, value, path)
             for value in values
             if value is not None
         )
@@ -176,7 +176,7 @@ class UnknownFieldFinder:
 
     # ----------------------------------------------------------------------------- by a schema
 
-    def columns_needed_for(self, writer_columns: Struct) -> Struct:
+    def columns_needed_by_writer(self, writer_columns: Struct) -> Struct:
         """Return what the table would need for anything written with these columns."""
         for step in self._place.row:
             inside = [c.type for c in writer_columns.fields if c.name == step]
@@ -184,9 +184,11 @@ class UnknownFieldFinder:
                 return Struct()
             writer_columns = inside[0]
         rest = (c for c in writer_columns.fields if self._normalize_name(c.name) not in self._used)
-        return Struct(tuple(self._columns_needed_for(Struct(tuple(rest)), list(self._schema), ())))
+        return Struct(
+            tuple(self._columns_needed_by_struct(Struct(tuple(rest)), list(self._schema), ()))
+        )
 
-    def _columns_needed_for(
+    def _columns_needed_by_struct(
         self, written: Struct, columns: list[pa.Field], path: Path
     ) -> Iterable[Column]:
         by_form = {
@@ -202,7 +204,7 @@ class UnknownFieldFinder:
             if column is None:
                 yield wanted
                 continue
-            kind = self._type_widened_to(column.type, wanted.type, at)
+            kind = self._find_wider_type_for_written(column.type, wanted.type, at)
             optional = not column.nullable and not wanted.required
             if kind is not None or optional:
                 yield Column(
@@ -213,24 +215,28 @@ class UnknownFieldFinder:
             if column.name not in there and not column.nullable and at not in self.ignored:
                 yield Column(column.name, _type_of_same_shape(column.type), required=False)
 
-    def _type_widened_to(self, data_type: pa.DataType, wanted: Type, path: Path) -> Type | None:
+    def _find_wider_type_for_written(
+        self, data_type: pa.DataType, wanted: Type, path: Path
+    ) -> Type | None:
         match wanted:
             case Struct() if pa_types.is_struct(data_type):
-                inside = tuple(self._columns_needed_for(wanted, list(data_type), path))
+                inside = tuple(self._columns_needed_by_struct(wanted, list(data_type), path))
                 return Struct(inside) if inside else None
             case ListOf(element) if _is_list(data_type):
-                item = self._item_widened_to(data_type.value_field, element, path)
+                item = self._find_wider_item_for_written(data_type.value_field, element, path)
                 return None if item is None else ListOf(item)
             case MapOf(key, value) if pa_types.is_map(data_type):
-                item = self._item_widened_to(data_type.item_field, value, path)
+                item = self._find_wider_item_for_written(data_type.item_field, value, path)
                 return None if item is None else MapOf(key, item)
             case str():
                 return wanted if can_widen(_widening_type_name_of(data_type), wanted) else None
             case _:
                 return None
 
-    def _item_widened_to(self, field: pa.Field, item: Column, path: Path) -> Column | None:
-        kind = self._type_widened_to(field.type, item.type, path)
+    def _find_wider_item_for_written(
+        self, field: pa.Field, item: Column, path: Path
+    ) -> Column | None:
+        kind = self._find_wider_type_for_written(field.type, item.type, path)
         optional = not field.nullable and not item.required
         if kind is None and not optional:
             return None
@@ -238,7 +244,7 @@ class UnknownFieldFinder:
 
 
 @lru_cache(maxsize=_FIELDS_KEPT)
-def _known_fields(
+def _cached_known_fields(
     exact: field_names.ExactSchema,
     used: frozenset[str],
     ignored: frozenset[Path],
@@ -316,7 +322,7 @@ def _merge_types(found: Iterable[Type]) -> Type | None:
     return reduce(unify_columns, columns).fields[0].type if columns else None
 
 
-def _primitive_widened_for_value(data_type: pa.DataType, value: Any) -> Type | None:
+def _find_wider_primitive_for_value(data_type: pa.DataType, value: Any) -> Type | None:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     if pa_types.is_int32(data_type):
@@ -329,11 +335,11 @@ def _primitive_widened_for_value(data_type: pa.DataType, value: Any) -> Type | N
             return "double"
         return None
     if pa_types.is_decimal(data_type):
-        return _decimal_widened_for_value(data_type, Decimal(value))
+        return _find_wider_decimal_for_value(data_type, Decimal(value))
     return None
 
 
-def _decimal_widened_for_value(data_type: pa.DataType, value: Decimal) -> Type | None:
+def _find_wider_decimal_for_value(data_type: pa.DataType, value: Decimal) -> Type | None:
     whole = max(value.adjusted() + 1, 1) if value else 1
     exponent = value.normalize().as_tuple().exponent
     fits = isinstance(exponent, int) and -exponent <= data_type.scale

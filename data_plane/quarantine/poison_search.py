@@ -88,12 +88,12 @@ class _Search:
         self._some_read = False
 
     def search(self, schema: pa.Schema) -> Read:
-        halve_until_known(len(self._chunk.offsets), self._settle_rows)
+        halve_until_known(len(self._chunk.offsets), self._try_settle_rows)
         empty = rows_from_python([], schema)
         together = pa.concat_batches([empty, *self._parts])
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
 
-    def _settle_rows(self, rows: Integers) -> bool:
+    def _try_settle_rows(self, rows: Integers) -> bool:
         """Return whether the outcome of each of these rows is known."""
         wanted = np.zeros(len(self._chunk.offsets), np.bool_)
         wanted[rows] = True
@@ -103,7 +103,7 @@ class _Search:
             if not is_bisectable(error):
                 raise
             if len(rows) == 1:
-                self._mark_poison(int(rows[0]), error)
+                self._mark_poison_or_raise(int(rows[0]), error)
             return len(rows) == 1
         self._some_read = True
         self._parts.append(part.rows)
@@ -112,7 +112,7 @@ class _Search:
             self._bad.setdefault(why, {}).update(reasons)
         return True
 
-    def _mark_poison(self, row: int, error: Exception) -> None:
+    def _mark_poison_or_raise(self, row: int, error: Exception) -> None:
         """Note the row as bad; raises ``Unforeseen`` if the first ``ALONE_MAX`` are all bad."""
         reason = bounded_error_text(error)
         alone = self._bad[BAD_EXCEPTION]
@@ -203,7 +203,7 @@ def _find_record_at_fault(
     A failure of another kind, or a need, that comes up meanwhile is returned as it is.
     """
     plan = replace(
-        plan, source=replace(plan.source, handling=_with_lenient_handling(plan.source.handling))
+        plan, source=replace(plan.source, handling=_lenient_handling_of(plan.source.handling))
     )
     ranges: Ranges = batch.ranges
     reason = ""
@@ -223,7 +223,7 @@ def _find_record_at_fault(
     return at, span.begin, reason[:REASON_CHARACTERS_MAX]
 
 
-def _with_lenient_handling(handling: Handling) -> Handling:
+def _lenient_handling_of(handling: Handling) -> Handling:
     """Let the search pass other bad records: a part of a batch may hold most of them."""
     policy, tombstones = (
         Disposal.SKIP if disposal is Disposal.FAIL else disposal

@@ -181,7 +181,7 @@ class RejectedRecords:
         """Raise the ``StopBefore`` that was noted, with the first such record of each partition."""
         if self._stops:
             first, *others = (error for _, error in sorted(self._stops.items()))
-            raise first.merge_places(others)
+            raise first.merge_places_in_place(others)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Raises as ``require_no_stop``."""
@@ -237,22 +237,22 @@ class RejectedRecords:
             text = self._describe_record(chunk, row, reasons[row], more)
             self.note_stop(_stop_error(error_class, text, Offsets({at: offset})))
 
-    def reason_to_show(self, reason: str) -> str:
+    def reason_for_errors(self, reason: str) -> str:
         """Return why a record is bad, as errors may say it."""
-        return reason if self._handling.excerpts else describe_without_content(self._plan, reason)
+        return reason if self._handling.excerpts else reason_without_content(self._plan, reason)
 
     def _describe_record(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
         at = self._partitions[chunk.places[row]]
         where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
         if not self._handling.excerpts:
-            return f"{where}: {self.reason_to_show(reason)}{more}"
+            return f"{where}: {self.reason_for_errors(reason)}{more}"
         reason = f"{where}: {reason[:_MESSAGE_CHARACTERS_MAX]}{more}"
         value = chunk.values[row]
         begins = "" if value is None else f"; the value begins {_excerpt(value)}"
         return self._plan.source.redaction(f"{reason}{begins}")
 
 
-def describe_without_content(plan: WriterPlan, reason: str) -> str:
+def reason_without_content(plan: WriterPlan, reason: str) -> str:
     """Return the reason without any of the record's content."""
     rules = plan.shaping.rules
     if rules and reason in {each.reason for each in rules.expectations}:
@@ -322,7 +322,7 @@ class _Quarantine:
         whole = self._plan.source.handling.keeps_content
         headers = [chunk.headers[row] or () if chunk.headers and whole else () for row in rows]
         if not whole and class_and_table["error_class"] not in _WITHOUT_CONTENT:
-            reasons = [describe_without_content(self._plan, reason) for reason in reasons]
+            reasons = [reason_without_content(self._plan, reason) for reason in reasons]
         # Bad records often come in rows, with the same fault.
         shown = {
             reason: self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in set(reasons)

@@ -58,7 +58,7 @@ class MisfitNulling:
         self._readable = format_of(NOTHING)
         self.nulls: Counter[str] = Counter()
 
-    def replace_misfits(
+    def replace_misfits_with_nulls(
         self, values: Sequence[bytes], rows: pa.RecordBatch, bad: Mapping[int, str]
     ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """Return the rows of all values that have one now, in order, and those that stay bad."""
@@ -68,7 +68,7 @@ class MisfitNulling:
         some = [values[row] for row in doubtful]
         columns, misfits = [], np.zeros((len(self._schema), len(some)), np.bool_)
         for place, field in enumerate(self._schema):
-            column, misfits[place] = self._column_without_misfits(field, some)
+            column, misfits[place] = self._column_with_nulled_misfits(field, some)
             columns.append(column)
         required = np.array([not field.nullable for field in self._schema], np.bool_)
         lost = self._flag_unreadable(some) | misfits[required].any(axis=0)
@@ -92,7 +92,9 @@ class MisfitNulling:
             result[list(error.bad)] = True
         return result
 
-    def _column_without_misfits(self, field: pa.Field, some: list[bytes]) -> tuple[pa.Array, Flags]:
+    def _column_with_nulled_misfits(
+        self, field: pa.Field, some: list[bytes]
+    ) -> tuple[pa.Array, Flags]:
         """Replace values that do not fit by null; also return the flags of these rows."""
         schema, format_ = self._formats[field.name]
         misfit = np.zeros(len(some), np.bool_)

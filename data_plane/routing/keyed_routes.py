@@ -13,8 +13,8 @@ from functools import lru_cache
 from headgate.data_plane.routing.routes import (
     Route,
     Routing,
-    match_value,
-    pattern_of_names,
+    name_parts_of_value,
+    pattern_of_table_names,
     target_of,
     with_name_parts,
 )
@@ -30,7 +30,7 @@ _GROUP = re.compile(r"\((?:\?:|\?P<\w+>|(?!\?))")
 def may_lead_to_keyed_table(routing: Routing, topic: str) -> bool:
     """Return whether a record of the topic may go to a table with a key."""
     return bool(routing.keys) and any(
-        _leads_to_keyed_table(routing, route, parts)
+        _route_may_lead_to_keyed_table(routing, route, parts)
         for route, parts in routing.routes_of_topic(topic)
     )
 
@@ -38,7 +38,9 @@ def may_lead_to_keyed_table(routing: Routing, topic: str) -> bool:
 def may_lead_to_table(routing: Routing, topic: str, table: str) -> bool:
     """Return whether a record of the topic may go to this table."""
     return any(
-        pattern_of_names(with_name_parts(route, _known_name_parts(route, parts))).fullmatch(table)
+        pattern_of_table_names(with_name_parts(route, _known_name_parts(route, parts))).fullmatch(
+            table
+        )
         is not None
         for route, parts in routing.routes_of_topic(topic)
     )
@@ -48,12 +50,15 @@ def may_share_records_with_keyed_table(routing: Routing, route_number: int) -> b
     """Return whether records of the route, or of those after it, may be a keyed table's."""
     route = routing.routes[route_number]
     return any(
-        _may_overlap(route.topic, other.topic) and _leads_to_keyed_table(routing, other, {})
+        _may_match_same_topic(route.topic, other.topic)
+        and _route_may_lead_to_keyed_table(routing, other, {})
         for other in routing.routes[route_number:]
     )
 
 
-def _leads_to_keyed_table(routing: Routing, route: Route, parts: Mapping[str, str]) -> bool:
+def _route_may_lead_to_keyed_table(
+    routing: Routing, route: Route, parts: Mapping[str, str]
+) -> bool:
     known = _known_name_parts(route, parts)
     if named := target_of(route, known):
         return bool(routing.key_of(named.table))
@@ -66,10 +71,12 @@ def _leads_to_keyed_table(routing: Routing, route: Route, parts: Mapping[str, st
 def _known_name_parts(route: Route, parts: Mapping[str, str]) -> Mapping[str, str]:
     """Return what the table's name is made of, as far as known before a record is read."""
     wanted = route.record or route.value
-    return parts if wanted.startswith("^") else {**parts, **(match_value(route, wanted) or {})}
+    return (
+        parts if wanted.startswith("^") else {**parts, **(name_parts_of_value(route, wanted) or {})}
+    )
 
 
-def _may_overlap(one: str, other: str) -> bool:
+def _may_match_same_topic(one: str, other: str) -> bool:
     """Return whether a topic may match both of these names or patterns."""
     if not (one and other):
         return True
@@ -122,7 +129,7 @@ def possible_beginnings(pattern: str) -> frozenset[str]:
 def _split_alternatives(pattern: str) -> Iterator[str]:
     """Return what stands between the bars that are in no group."""
     begin = 0
-    for at, depth in _group_depths(pattern):
+    for at, depth in _indexes_and_group_depths(pattern):
         if pattern[at] == "|" and depth == 0:
             yield pattern[begin:at]
             begin = at + 1
@@ -133,12 +140,12 @@ def _group_end(pattern: str, begin: int) -> int:
     """Return where the group ends that has begun before this place."""
     return next(
         at
-        for at, depth in _group_depths(pattern)
+        for at, depth in _indexes_and_group_depths(pattern)
         if at >= begin and pattern[at] == ")" and depth == 0
     )
 
 
-def _group_depths(pattern: str) -> Iterator[tuple[int, int]]:
+def _indexes_and_group_depths(pattern: str) -> Iterator[tuple[int, int]]:
     """Return each place that means something by itself, and in how many groups it is."""
     at, depth, listed = 0, 0, -1
     while at < len(pattern):

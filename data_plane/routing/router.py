@@ -66,7 +66,10 @@ class RouteValues:
         """Return the values of records that have all some value of their own."""
         if self._route.header:
             return _dictionary_encode(
-                [_last_header_of(found or (), self._route.header) for found in chunk.headers or ()]
+                [
+                    _last_header_value(found or (), self._route.header)
+                    for found in chunk.headers or ()
+                ]
             )
         chunk = self._source.framed_chunk(chunk)
         if self._route.record:
@@ -100,7 +103,7 @@ def _column_and_rule_of_route(route: Route, made: RecordFormat) -> tuple[str, Co
     return "value", ColumnRule(path=path, as_text=as_text)
 
 
-def _last_header_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
+def _last_header_value(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
     """Return the last one of this name, as Kafka's clients have it."""
     for known, value in reversed(headers):
         if known == name:
@@ -173,7 +176,7 @@ class Router:
             if rule.values is None:
                 yield rule.names.target_of_topic(), chunk
                 return
-            if rule.route.is_by_value and chunk.values.array.null_count:
+            if rule.route.is_by_record_value and chunk.values.array.null_count:
                 there = np.asarray(chunk.values.array.is_valid())
                 yield None, chunk.filter(~there)
                 chunk = chunk.filter(there)
@@ -187,7 +190,7 @@ class Router:
                 chunk, which = chunk.filter(good), which[good]
             named = [rule.names.target_of_value(value) for value in result.distinct]
             is_matched = np.array([target is not None for target in named] + [False], np.bool_)
-            yield from _split_by_target(chunk, which, named, self._grouping_key)
+            yield from _split_routed_by_target(chunk, which, named, self._grouping_key)
             chunk = _filter_chunk(chunk, ~is_matched[which])
             if not len(chunk.offsets):
                 return
@@ -198,7 +201,7 @@ def _build_route_values(route: Route, source: SourcePlan) -> RouteValues | None:
     return None if route.is_by_topic else RouteValues(route, source)
 
 
-def _split_by_target(
+def _split_routed_by_target(
     chunk: Chunk, codes: Integers, named: list[Target | None], grouping_key: GroupingKey
 ) -> Iterator[tuple[Target, Chunk]]:
     groups: dict[Hashable, tuple[int, Target]] = {}

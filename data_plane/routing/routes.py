@@ -51,10 +51,10 @@ class Route:
     @property
     def is_by_topic(self) -> bool:
         """Return whether the topic alone decides."""
-        return not (self.is_by_value or self.header)
+        return not (self.is_by_record_value or self.header)
 
     @property
-    def is_by_value(self) -> bool:
+    def is_by_record_value(self) -> bool:
         """Return whether the record's value decides too."""
         return bool(self.field or self.record)
 
@@ -117,7 +117,7 @@ class Routing:
         }
 
 
-def pattern_of_names(route: Route) -> re.Pattern[str]:
+def pattern_of_table_names(route: Route) -> re.Pattern[str]:
     """Return everything that the route can name."""
     parts = _PLACEHOLDER.split(route.to)  # text, name, text, name, ...
     return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))
@@ -161,7 +161,7 @@ def _shorten_name(name: str, raw: str) -> str:
     return f"{name[: NAME_CHARACTERS_MAX - _HASH_CHARACTERS - 1]}_{mark}"
 
 
-def match_value(route: Route, value: str) -> Mapping[str, str] | None:
+def name_parts_of_value(route: Route, value: str) -> Mapping[str, str] | None:
     """Return what the value of a field or header, or a record's name, puts into names.
 
     ``None``: it does not match.
@@ -233,7 +233,7 @@ class Names:
         if value not in self._known:
             if len(self._known) > _VALUES_KEPT_MAX:
                 self._known.clear()
-            more = match_value(self.route, value)
+            more = name_parts_of_value(self.route, value)
             self._known[value] = (
                 None if more is None else target_of(self.route, {**self.parts, **more})
             )

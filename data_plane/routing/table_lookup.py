@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
 from headgate.data_plane.batch.failure_classification import LacksTablePlans
-from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, as_dropped_table
+from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, dropped_table_named
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import (
     NO_TABLE_IS_CREATED,
@@ -36,8 +36,8 @@ from headgate.data_plane.batch.writer_task_plan import (
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
-from headgate.data_plane.routing.table_resolution import folded_tables_of_start
-from headgate.tables.iceberg.catalog import as_missing_rights
+from headgate.data_plane.routing.table_resolution import folded_own_table_names
+from headgate.tables.iceberg.catalog import missing_rights_or_none
 
 # ------------------------------------------------------------------------------------------- tables
 
@@ -70,9 +70,9 @@ class TableLookup:
         try:
             layout = self._format.file_schema(self._spec(name))
         except TableMissing:  # it was listed a moment ago
-            return as_dropped_table(name)
+            return dropped_table_named(name)
         except (MissingRights, RetryLater) as error:
-            if refused := as_missing_rights(error):
+            if refused := missing_rights_or_none(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
             raise Unreachable(error.message, error.hint) from error  # nothing is known of the table
         except ConfigurationError as error:
@@ -164,7 +164,7 @@ class RoutedPlans:
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
-        known |= {name: as_dropped_table(name).trouble for name in self._dropped}
+        known |= {name: dropped_table_named(name).trouble for name in self._dropped}
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def load_plan(
@@ -184,18 +184,20 @@ class RoutedPlans:
         )
         self._forget_suspended(frozenset(batch.suspended))
         self._apply_table_changes(batch.changed_tables)
-        own = folded_tables_of_start(batch)
+        own = folded_own_table_names(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.table_of_topic(topic)) and fold_case(target.table) not in own
         } - self._suspended
-        self._list_namespaces({_namespace_of(name) for name in (*alone, *wanted_tables)}, alone)
+        self._list_stale_namespaces(
+            {_namespace_of(name) for name in (*alone, *wanted_tables)}, alone
+        )
         names = sorted({*alone, *wanted_tables, *self._loaded, *self._dropped})[
             : routing.tables_max
         ]
         tables = {
-            name: table for name in names if (table := self._known_or_looked_up(name, source))
+            name: table for name in names if (table := self._find_or_look_up_table(name, source))
         }
         listed = {name: tables for name, (_, tables) in self._listed.items()}
         visible = _hide_tables_over_limit(listed, tables, routing)
@@ -266,7 +268,7 @@ class RoutedPlans:
         self._loaded.clear()
         return self._plans.forget_temporary_credentials()
 
-    def _list_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
+    def _list_stale_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
         now_s = self._now_s()
         for namespace in sorted(namespaces | self._listed.keys()):
@@ -280,14 +282,14 @@ class RoutedPlans:
                     self._lookup.list_table_names(namespace),
                 )
 
-    def _known_or_looked_up(self, name: str, source: SourcePlan) -> RoutedTable | None:
+    def _find_or_look_up_table(self, name: str, source: SourcePlan) -> RoutedTable | None:
         listed = self._listed.get(_namespace_of(name))
         if listed is not None and _last_part_of(name) not in listed[1]:
             before = self._loaded.pop(name, None)
             had = before is not None and before[1].plan is not None
             if had and not self._declarations.recreates_missing:
                 self._dropped.add(name)
-            return as_dropped_table(name) if name in self._dropped else None
+            return dropped_table_named(name) if name in self._dropped else None
         self._dropped.discard(name)
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()

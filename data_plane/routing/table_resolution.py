@@ -46,7 +46,9 @@ _log = redacted_logger(__name__)
 _logged: dict[str, float] = {}
 
 
-def log_unmatched(reasons: Counter[str], monotonic_s: Callable[[], float] = time.monotonic) -> None:
+def log_unmatched_if_not_recent(
+    reasons: Counter[str], monotonic_s: Callable[[], float] = time.monotonic
+) -> None:
     """Log the reasons of a batch that the last minute has not seen, the commonest first."""
     now_s = monotonic_s()
     for reason in [reason for reason, at_s in _logged.items() if now_s - at_s >= REPEAT_AFTER_S]:
@@ -70,7 +72,7 @@ REASONS_MAX = 100
 NO_ROUTE = "no route sends it to a table"
 
 
-def folded_tables_of_start(batch: Batch) -> frozenset[str]:
+def folded_own_table_names(batch: Batch) -> frozenset[str]:
     """Return the folded names of the tables that START names, which take no routed rows
     (ROUTE-5)."""
     quarantine = (batch.quarantine,) if batch.quarantine else ()
@@ -91,7 +93,7 @@ class BatchTables:
         assert plan.source.routing is not None, "chosen for it"
         self._plan = plan
         self._suspended = batch.suspended
-        self._own = folded_tables_of_start(batch)
+        self._own = folded_own_table_names(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
         named = plan.source.routing.winning_tables_of_topics(topics)
         self._by_topic = {target.table: target.raw for target in named.values()}
@@ -127,19 +129,19 @@ class BatchTables:
         """
         if self.why_reserved(target) or self.why_diverted(target):
             return target
-        result = self.resolve_table(target)
+        result = self.resolve_table_or_reason(target)
         if result is None:
             return None
         return (result, self._routing.key_of(target.table)) if isinstance(result, str) else target
 
-    def resolve_table(self, target: Target | None) -> RoutedTable | str | None:
+    def resolve_table_or_reason(self, target: Target | None) -> RoutedTable | str | None:
         """Return the table, or why its records are unmatched; ``None`` once tables are wanted:
         nothing of such an attempt counts."""
         if target is None:
             return NO_ROUTE
         routed = self._plan.tables.get(target.table)
         if routed is None and self._may_exist(target.table):
-            self._want_table(target.table)
+            self._request_or_postpone_table(target.table)
             return None
         if self.requested:
             return None
@@ -151,7 +153,7 @@ class BatchTables:
             return f"{which}, {self._plan.no_creation_reason or NO_TABLE_IS_CREATED}"
         return routed.problem or self._why_colliding(routed, target) or routed
 
-    def _want_table(self, name: str) -> None:
+    def _request_or_postpone_table(self, name: str) -> None:
         """Ask for a table that exists, or for one of a few that may be made: of a batch no more
         are proposed (CREATE-1), and it is done again for the others."""
         if name in self.requested:
@@ -236,7 +238,7 @@ class NewTable:
     def note_columns(self, chunk: Chunk) -> None:
         """Note what the chunk's records need: all of them wait for the table."""
         self._records += len(chunk.offsets)
-        self._needs.note_all_in_need(chunk)
+        self._needs.note_whole_chunk_in_need(chunk)
         if self._format is not None:
             chunk = self._source.framed_chunk(chunk)
             bad: Collection[int] = ()
@@ -244,7 +246,7 @@ class NewTable:
                 self._format.decode(chunk.values, NOTHING)
             except UndecodableRecords as error:
                 bad = error.bad
-            self._needs.note_needs_of_chunk(
+            self._needs.note_needs_and_find_bad(
                 chunk, self._format.unknown_columns_of_last_decode(chunk.values, bad)
             )
 

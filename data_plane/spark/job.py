@@ -115,7 +115,7 @@ def run_job(
 
 def columns_of_transform(spark: Any, plan: WriterPlan) -> list[str]:
     """Return the transform's columns, by Spark's analysis. Raises as ``apply_transform``."""
-    records = spark.createDataFrame([], spark_schema(stages.transform_row_schema(plan)))
+    records = spark.createDataFrame([], to_pyspark_schema(stages.transform_row_schema(plan)))
     return [column for column in apply_transform(records, plan).columns if column != RECORD]
 
 
@@ -129,7 +129,7 @@ class _Work:
 
 def _packets_without_transform(numbers: Any, work: _Work) -> Any:
     read = stages.packets_of_shares_stage(work.plan, work.batch, work.shares)
-    return _without_tallies(
+    return _move_tallies_to_observation(
         _map_by_stage(numbers, read, stages.with_tally_column(packet_schema(work.plan))), work.seen
     )
 
@@ -139,7 +139,9 @@ def _outcomes_or_packets_with_transform(numbers: Any, work: _Work) -> Any:
     plan, batch = work.plan, work.batch
     read = stages.rows_of_shares_stage(plan, batch, work.shares)
     schema = stages.with_tally_column(stages.transform_row_schema(plan))
-    rows = apply_transform(_without_tallies(_map_by_stage(numbers, read, schema), work.seen), plan)
+    rows = apply_transform(
+        _move_tallies_to_observation(_map_by_stage(numbers, read, schema), work.seen), plan
+    )
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _needs_shuffle(plan):
@@ -149,17 +151,17 @@ def _outcomes_or_packets_with_transform(numbers: Any, work: _Work) -> Any:
 
 
 def _map_by_stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
-    return rows.mapInArrow(stage, spark_schema(schema))
+    return rows.mapInArrow(stage, to_pyspark_schema(schema))
 
 
-def spark_schema(schema: pa.Schema) -> Any:
+def to_pyspark_schema(schema: pa.Schema) -> Any:
     """Return Spark's name for an Arrow schema of types that it knows."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _without_tallies(rows: Any, observation: Any) -> Any:
+def _move_tallies_to_observation(rows: Any, observation: Any) -> Any:
     """Return the rows without the tallies, which are reported when the job is done.
 
     They are one text: Spark 3.5 hands an observed list to Python as an object of Scala's.

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import ConfigurationError, RowsUnfit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.spark.query_rows import RowsWritten, run_task
+from headgate.data_plane.spark.query_rows import RowsWritten, write_and_yield_outcome
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
@@ -24,7 +24,7 @@ RECORD_COLUMNS = ("value", "topic", "partition", "offset", "timestamp")
 SOURCE_COLUMNS = {*RECORD_COLUMNS, "timestampType", "key", "headers"}
 
 
-def needed_columns(plan: WriterPlan) -> tuple[str, ...]:
+def needed_source_columns(plan: WriterPlan) -> tuple[str, ...]:
     """Return the columns of Kafka's source that tasks need for this plan."""
     parts, source = plan.parts_of_records(), plan.source
     more = {
@@ -48,7 +48,7 @@ class RecordsWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn records into one row of ``OUTCOMES``."""
-        return run_task(self.write, batches)
+        return write_and_yield_outcome(self.write, batches)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
         """Write the records. Raises as ``write_chunks``; then no file is left."""

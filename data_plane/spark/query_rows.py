@@ -28,7 +28,7 @@ from headgate.data_plane.batch.failure_classification import translate_write_err
 from headgate.data_plane.batch.routed_table import table_of_start
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.spark.tasks import keep_worker_light
+from headgate.data_plane.spark.tasks import drop_zip_importers_and_freeze_gc
 from headgate.data_plane.transform.result_rows import cast_spark_rows
 from headgate.data_plane.write.table_outlets import FileOutlets
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
@@ -73,7 +73,7 @@ class RowsWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Turn rows into one row of ``OUTCOMES``."""
-        return run_task(self.write, batches)
+        return write_and_yield_outcome(self.write, batches)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
         """Write the rows. Raises ``RowsUnfit``, ``WriteFailed``; then no file is left."""
@@ -81,13 +81,13 @@ class RowsWriter:
         table = files.outlet_of(table_of_start(self.plan, self.batch), self.plan)
         try:
             for batch in batches:
-                kept, gone = self._split_deleted(
-                    self._rows_not_stored(self._rows_with_valid_places(batch))
+                kept, gone = self._split_kept_and_deleted(
+                    self._rows_not_yet_stored(self._rows_with_valid_places(batch))
                 )
                 fit = cast_to_table_rows(kept, self.plan.shape.arrow_schema())
                 table.rows.add_rows(fit)
                 if table.keys and gone.num_rows:
-                    table.keys.add_placed_keys(self._deleted_keys(gone))
+                    table.keys.add_keys_with_places(self._deleted_keys(gone))
                 rows, deletes = rows + fit.num_rows, deletes + gone.num_rows
             finished = files.finish()
         except BaseException as error:
@@ -127,7 +127,7 @@ class RowsWriter:
                 )
         return batch
 
-    def _rows_not_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _rows_not_yet_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.trim:
             return batch
         if any(batch.column(self.places[part]).null_count for part in ("partition", "offset")):
@@ -156,7 +156,9 @@ class RowsWriter:
             found = pc.or_(found, pc.fill_null(here, fill_value=False))
         return found
 
-    def _split_deleted(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    def _split_kept_and_deleted(
+        self, batch: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Return the rows that stay, and those that delete the row of their key."""
         if not self._is_keyed or DELETED not in batch.schema.names:
             return batch, batch.slice(0, 0)
@@ -183,7 +185,7 @@ class RowsWriter:
         }
 
 
-def run_task(
+def write_and_yield_outcome(
     write: Callable[[Iterator[pa.RecordBatch]], RowsWritten], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield one row of ``OUTCOMES``: what was written, or why it never can be."""
@@ -193,7 +195,7 @@ def run_task(
         outcome = error
     result = pa.array([pickle.dumps(outcome)], pa.binary())
     yield pa.RecordBatch.from_arrays([result], schema=OUTCOMES)
-    keep_worker_light()
+    drop_zip_importers_and_freeze_gc()
 
 
 def cast_to_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -133,7 +133,7 @@ class OpenSession:
 
 def open_session(options: SparkOptions) -> OpenSession:
     """Raises ``ConfigurationError`` if Spark cannot start here, ``Unreachable`` for a server."""
-    session_class = _session_class()
+    session_class = _require_session_class()
     result = None if options.remote else session_class.getActiveSession()
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
     spark = None
@@ -170,7 +170,7 @@ def keeping_interrupt_handler() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _session_class() -> Any:
+def _require_session_class() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:

@@ -32,7 +32,7 @@ from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.quarantine.rowless_record_filter import RowlessRecordFilter
 from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing
 from headgate.data_plane.spark.tasks import (
-    keep_worker_light,
+    drop_zip_importers_and_freeze_gc,
     merge_outcomes,
     secondary_files_by_table,
 )
@@ -51,7 +51,7 @@ from headgate.data_plane.transform.result_rows import (
     repeated_rows_error,
     unknown_rows_error,
 )
-from headgate.data_plane.transform.spark_types import to_spark_schema
+from headgate.data_plane.transform.spark_types import split_spark_compatible
 from headgate.data_plane.write.table_outlets import Decoded, FileOutlets, SecondaryFiles
 from headgate.data_plane.write.write_batch import BatchRows, read_source_in_chunks
 
@@ -99,7 +99,7 @@ class Tally:
     def __init__(self) -> None:
         self._rows, self._numbers, self._twice = 0, BitMap64(), BitMap64()
 
-    def count_rows(self, numbers: Integers) -> BitMap64:
+    def note_row_numbers(self, numbers: Integers) -> BitMap64:
         """Count rows; return their numbers as a set."""
         result = bitmap_of(pa.array(numbers))
         self._twice |= result & self._numbers or _find_repeated_numbers(numbers, result)
@@ -124,7 +124,7 @@ def transform_row_schema(plan: WriterPlan) -> pa.Schema:
 
     Raises ``ConfigurationError`` for columns that Spark has no type for.
     """
-    schema, unsupported = to_spark_schema(plan.decoded_schema())
+    schema, unsupported = split_spark_compatible(plan.decoded_schema())
     if unsupported:
         raise ConfigurationError(
             f"Spark has no type for the columns {', '.join(unsupported)} (UUID, time, fixed binary "
@@ -149,10 +149,10 @@ def rows_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in indexes_of_shares(batches):
             reading = _Share(plan, batch, shares, share)
-            for rows in reading.decoded_rows():
+            for rows in reading.decode_rows_noting_outcome():
                 yield _to_spark_rows(rows.numbered, schema)
             yield tally_row(schema, reading.read)
-        keep_worker_light()
+        drop_zip_importers_and_freeze_gc()
 
     return stage
 
@@ -165,11 +165,11 @@ def packets_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Bat
         schema = with_tally_column(packing.schema)
         for share in indexes_of_shares(batches):
             reading = _Share(plan, batch, shares, share)
-            for packet in packing.pack(reading.decoded_rows()):
+            for packet in packing.pack(reading.decode_rows_noting_outcome()):
                 tally = pa.nulls(packet.num_rows, pa.binary())
                 yield pa.RecordBatch.from_arrays([*packet.columns, tally], schema=schema)
             yield tally_row(schema, reading.read)
-        keep_worker_light()
+        drop_zip_importers_and_freeze_gc()
 
     return stage
 
@@ -207,7 +207,7 @@ class _Outlet:
 
 
 class _Share:
-    """Reads one share; when ``decoded_rows`` has ended, ``read`` has the result."""
+    """Reads one share; when ``decode_rows_noting_outcome`` has ended, ``read`` has the result."""
 
     def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
         self._plan = plan
@@ -216,7 +216,7 @@ class _Share:
         self._numbers = BitMap64()
         self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
 
-    def decoded_rows(self) -> Iterator[TableRows]:
+    def decode_rows_noting_outcome(self) -> Iterator[TableRows]:
         """Yield the rows with their records' numbers.
 
         A failure is not raised: it ends them, and is the outcome of ``self.read``.
@@ -258,7 +258,7 @@ def _to_spark_rows(numbered: Numbered, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
-    return single_value_row(schema, TALLY, pa.array([pickle.dumps(read)], pa.binary()))
+    return row_with_one_value(schema, TALLY, pa.array([pickle.dumps(read)], pa.binary()))
 
 
 # ----------------------------------------------------------------------------------------- packing
@@ -272,20 +272,22 @@ def packets_of_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
         rejected: list[Unmatched] = []
         try:
             rows = ResultTables(plan, batch, name).route(batches)
-            yield from packing.pack(_matched_rows(rows, rejected))
+            yield from packing.pack(_matched_rows_noting_rejected(rows, rejected))
             outcome: Any = rejected
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             outcome = failed_outcome_of(batch.number, error)
         if outcome:
-            yield single_value_row(
+            yield row_with_one_value(
                 packing.schema, PACKET, pa.array([pickle.dumps(outcome)], pa.binary())
             )
-        keep_worker_light()
+        drop_zip_importers_and_freeze_gc()
 
     return stage
 
 
-def _matched_rows(rows: Iterator[RoutedRows], rejected: list[Unmatched]) -> Iterator[TableRows]:
+def _matched_rows_noting_rejected(
+    rows: Iterator[RoutedRows], rejected: list[Unmatched]
+) -> Iterator[TableRows]:
     """Yield the rows that have a table; what has none goes into ``rejected``."""
     for some in rows:
         if isinstance(some, Unmatched):
@@ -294,7 +296,7 @@ def _matched_rows(rows: Iterator[RoutedRows], rejected: list[Unmatched]) -> Iter
             yield some
 
 
-def single_value_row(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
+def row_with_one_value(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
     """Return a row of one value."""
     columns = [value if field.name == name else pa.nulls(1, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -344,7 +346,7 @@ def _writing_stage(
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         outcome = pickle.dumps(write_rows(plan, batch, rows(batches)))
         yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=OUTCOMES)
-        keep_worker_light()
+        drop_zip_importers_and_freeze_gc()
 
     return stage
 
@@ -371,7 +373,7 @@ def write_rows(
     tables = tables_of_plan(plan, batch)
     try:
         for some in rows:
-            result = tally.count_rows(some.numbers)
+            result = tally.note_row_numbers(some.numbers)
             if isinstance(some, Unmatched):
                 unmatched[some.why] = unmatched.get(some.why, BitMap64()) | result
                 continue

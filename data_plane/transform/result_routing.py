@@ -25,8 +25,8 @@ from headgate.data_plane.transform.result_rows import (
     Numbered,
     ResultRows,
     coordinates_by_column,
-    record_numbers_of,
     require_record_column,
+    require_record_places,
     require_valid_result,
     rows_until_stop,
 )
@@ -166,7 +166,7 @@ class ResultTables:
         if self._only is not None:
             yield TableRows(self._only.name, self._rows.convert_batch(batch))
             return
-        numbers, places, _ = record_numbers_of(batch, self._numbering, self._name)
+        numbers, places, _ = require_record_places(batch, self._numbering, self._name)
         named = TABLE_COLUMN in batch.schema.names
         names = batch.column(TABLE_COLUMN) if named else pa.nulls(batch.num_rows, pa.string())
         codes, targets = self._group_targets(*self._router.targets_of(places, names))
@@ -179,11 +179,11 @@ class ResultTables:
             if target is not None and (trouble := self._batch_tables.why_diverted(target)):
                 yield Unmatched(RejectionReason(trouble, target.table), numbers[those])
                 continue
-            result = self._batch_tables.resolve_table(target)
+            result = self._batch_tables.resolve_table_or_reason(target)
             if isinstance(result, str):
                 yield Unmatched(RejectionReason(result), numbers[those])
             elif result is not None:
-                yield from self._rows_of_table(
+                yield from self._route_rows_of_table(
                     result, batch.filter(pa.array(those)), numbers[those]
                 )
 
@@ -199,7 +199,7 @@ class ResultTables:
         together = np.array([*places, -1], np.int64)[codes]
         return together, [targets[places.index(place)] for place in range(len(groups))]
 
-    def _rows_of_table(
+    def _route_rows_of_table(
         self, routed: RoutedTable, batch: pa.RecordBatch, numbers: Integers
     ) -> Iterator[RoutedRows]:
         table = self._result_of_table(routed, batch.schema)

@@ -20,7 +20,7 @@ from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, fi
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.transform.spark_types import fits_without_cast, from_spark_type
+from headgate.data_plane.transform.spark_types import fits_without_cast, with_long_offsets
 
 RECORD = "_headgate_record"
 """The column that a transform must carry: the record's number in its batch (``RecordNumbers``)."""
@@ -64,7 +64,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
                 f"the table's are {', '.join(wanted)}",
             )
         target = wanted[field.name]
-        if not fits_without_cast(from_spark_type(field.type), target.type):
+        if not fits_without_cast(with_long_offsets(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
                 "CAST it to the table's type, which also says what happens to misfits",
@@ -111,7 +111,9 @@ class RecordPlaces(NamedTuple):
     offsets: Integers
 
 
-def record_numbers_of(batch: pa.RecordBatch, numbering: RecordNumbers, name: str) -> RecordPlaces:
+def require_record_places(
+    batch: pa.RecordBatch, numbering: RecordNumbers, name: str
+) -> RecordPlaces:
     """Return which records the rows are of.
 
     Raises ``TransformFailed`` for a row that belongs to no record.
@@ -147,7 +149,7 @@ def rows_until_stop(
         except StopBefore as error:
             stops.append(error)
     if stops:
-        raise stops[0].merge_places(stops[1:])
+        raise stops[0].merge_places_in_place(stops[1:])
 
 
 def cast_spark_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
@@ -157,7 +159,7 @@ def cast_spark_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) ->
     missing. Other columns of the batch are left out.
     """
     given = [name for name in batch.schema.names if name in schema.names]
-    values = [batch.column(name).cast(from_spark_type(batch.column(name).type)) for name in given]
+    values = [batch.column(name).cast(with_long_offsets(batch.column(name).type)) for name in given]
     records = pa.RecordBatch.from_arrays(values, names=given).to_struct_array()
     return cast_rows(records, schema, faults)
 
@@ -179,7 +181,7 @@ class ResultRows:
         Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that
         belongs to no record.
         """
-        result, places, offsets = record_numbers_of(batch, self._numbering, self._name)
+        result, places, offsets = require_record_places(batch, self._numbering, self._name)
         faults = Faults()
         fitted = cast_spark_rows(batch, self._cast, faults)
         reasons: Mapping[int, str] = faults.reasons

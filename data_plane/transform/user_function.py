@@ -101,7 +101,7 @@ class UserFunction:
             given, bad = self._call(rows), dict[int, str]()
         except TransformRaised:
             given, bad = self._call_around_failing_rows(rows)
-        return Given(given, self._flag_kept(given, numbers), bad)
+        return Given(given, self._flag_records_in_result(given, numbers), bad)
 
     def _call_around_failing_rows(
         self, rows: pa.RecordBatch
@@ -172,7 +172,7 @@ class UserFunction:
         (require_routable if routed else require_valid_result)(schema, self._plan, self._name)
         self._valid = schema
 
-    def _flag_kept(self, given: Sequence[pa.RecordBatch], numbers: Integers) -> Flags:
+    def _flag_records_in_result(self, given: Sequence[pa.RecordBatch], numbers: Integers) -> Flags:
         """Return which of the numbers are in the result. Raises ``TransformFailed``."""
         order = np.argsort(numbers, kind="stable")
         known, counts = numbers[order], np.zeros(len(numbers), np.int64)

@@ -133,7 +133,7 @@ class ChangeReader:
         self._shape: RowShape | None = None
         self._read_changes: Callable[[Chunk], Read] = self._read
         if plan.shaping.rules is not None:
-            self._set_up_rules(plan, batch.table.table)
+            self._set_up_shape(plan, batch.table.table)
         clear = self._shape.clear_schema if self._shape else schema
         self._record_columns = RecordColumns(source, clear, list(batch.ranges))
         values = value_columns(source, clear, mapping, batch.table.table)
@@ -175,7 +175,7 @@ class ChangeReader:
             ]
         )
 
-    def _set_up_rules(self, plan: WriterPlan, table: str) -> None:
+    def _set_up_shape(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules, as in RowDecoder.
         from headgate.data_plane.write.row_shape import (
             reader_without_content_in_errors,
@@ -194,9 +194,9 @@ class ChangeReader:
         read = self._read_changes(chunk)
         if self._shape is not None:
             read = self._apply_shape(chunk, read, self._shape)
-        return read if self._marks is None else Read(self._deletes_as_rows(read.rows), read.bad)
+        return read if self._marks is None else Read(self._deletes_as_upserts(read.rows), read.bad)
 
-    def _deletes_as_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _deletes_as_upserts(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """KEY-13: make rows of what deletes; it is marked. Expectations never saw these."""
         operations = self.operations_of(rows)
         if not (operations == Operation.DELETE).any():
@@ -240,7 +240,7 @@ class ChangeReader:
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
         rows = self._without_unavailable_noting_faults(
-            _null_unless(opened.rows, upserts), opened.before, upserts, faults
+            _rows_with_nulls_unless(opened.rows, upserts), opened.before, upserts, faults
         )
         records, stays = _records_at(chunk, at), upserts
         deletes = opened.operations == Operation.DELETE
@@ -248,8 +248,8 @@ class ChangeReader:
         if marks is not None:
             rows = marks.with_values_of_deleted_rows(rows, opened.rows, records, deletes)
             stays = upserts | deletes
-        added, reasons = self._record_columns.build_columns(records)
-        of_records = _null_unless(pa.RecordBatch.from_pydict(added), stays)
+        added, reasons = self._record_columns.build_columns_and_bad_rows(records)
+        of_records = _rows_with_nulls_unless(pa.RecordBatch.from_pydict(added), stays)
         filled = {
             **dict(zip(rows.schema.names, rows.columns, strict=True)),
             **dict(zip(of_records.schema.names, of_records.columns, strict=True)),
@@ -257,7 +257,7 @@ class ChangeReader:
             OPERATION: pa.array(opened.operations),
         }
         if marks is not None:
-            filled[marks.column], timeless = marks.deletion_times(records, deletes)
+            filled[marks.column], timeless = marks.deletion_times_and_bad_rows(records, deletes)
             reasons = {**reasons, **timeless}
             for name in self._changes.key:
                 filled[name] = array_where(deletes, keys[f"{_KEY}{name}"], filled[name])
@@ -300,7 +300,7 @@ class ChangeReader:
             some = np.isin(left, list(missing))
             opened, left = opened.without_rows(some), left[~some]
         if len(tombstones):
-            nothing = self._changes.skips_tombstones
+            nothing = self._changes.ignores_tombstones_after_deletes
             does = Operation.SKIP if nothing else Operation.DELETE
             opened = opened.with_tombstones(left, tombstones, does)
             left = np.sort(np.concatenate([left, tombstones]))
@@ -321,14 +321,14 @@ class ChangeReader:
             (at[np.setdiff1d(rows, rowless)], wanted)
             for rows, wanted in self._watched.unknown_columns_of_last_decode(values, opened.bad)
         ]
-        return self.missing_columns.note_needs_of_chunk(
+        return self.missing_columns.note_needs_and_find_bad(
             chunk, [(rows, wanted) for rows, wanted in unknown if len(rows)]
         )
 
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return in how many records there are fields that become no column, by their paths."""
         return (
-            self.missing_columns.record_count_of_ignored_fields(
+            self.missing_columns.record_count_by_ignored_paths(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -427,7 +427,7 @@ def _flags_of_all_but(count: int, places: Iterable[int]) -> Flags:
     return result
 
 
-def _null_unless(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+def _rows_with_nulls_unless(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
     """Return the rows with nothing in all but some of them."""
     unset = ~some
     if not unset.any() or not any(
@@ -465,7 +465,7 @@ class ChangeDecoder:
         self._rejected = rejected
         self._rows, self._keys = outlet.rows, outlet.keys
         self._partitions = list(batch.ranges)
-        shape, evolution = file_shape_of(plan), plan.evolution_unless_ignored(routed.refused)
+        shape, evolution = file_shape_of(plan), plan.evolution_or_none(routed.refused)
         named = replace(batch, table=replace(batch.table, table=routed.name))
         self._reader = ChangeReader(
             *(plan, named, shape.arrow_schema, evolution), mapping=shape.name_mapping

@@ -16,7 +16,7 @@ from headgate.control_protocol.columns import (
     describe_changes,
     dotted_path,
     from_json,
-    named_fields,
+    named_fields_with_parent_ids,
     unify_columns,
 )
 from headgate.control_protocol.errors import UnknownField
@@ -67,7 +67,7 @@ class Evolution:
                 yield (name,)
 
     @property
-    def refuses_any_new_column(self) -> bool:
+    def refuses_every_new_column(self) -> bool:
         return any(not refusal.path for refusal in self.refused)
 
 
@@ -106,7 +106,7 @@ class MissingColumns:
     def __bool__(self) -> bool:
         return self._columns is not None
 
-    def note_needs_of_chunk(
+    def note_needs_and_find_bad(
         self, chunk: Chunk, unknown: Iterable[UnknownColumns]
     ) -> Mapping[int, str]:
         """Note what rows of the chunk need; return which are bad for it, and why.
@@ -115,14 +115,16 @@ class MissingColumns:
         """
         bad: dict[int, str] = {}
         for rows, wanted in unknown:
-            missing = self._ignore_impossible_in(wanted)
+            missing = self._possible_columns_noting_ignored(wanted)
             if missing is None:
                 continue
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
                 self._note_rows(chunk, rows.tolist(), missing)
                 continue
             words = ", ".join(
-                describe_changes(Struct(), columns_without(missing, self._widened_paths(missing)))
+                describe_changes(
+                    Struct(), columns_without(missing, self._known_top_level_paths(missing))
+                )
             )
             if not words:
                 continue
@@ -137,14 +139,14 @@ class MissingColumns:
             bad |= dict.fromkeys(rows.tolist(), reason)
         return bad
 
-    def _ignore_impossible_in(self, wanted: Struct) -> Struct | None:
+    def _possible_columns_noting_ignored(self, wanted: Struct) -> Struct | None:
         """Ignore what becomes no column, and return the rest; ``None`` when that was all."""
         growth = grow_columns(self._evolution.columns, wanted, self._past)
         if growth.refused:
             self._ignore_paths(refusal.path for refusal in growth.refused)
             wanted = columns_without(wanted, [refusal.path for refusal in growth.refused])
-        if self._evolution.refuses_any_new_column:
-            added = _new_paths(self._evolution.columns, wanted)
+        if self._evolution.refuses_every_new_column:
+            added = _new_top_level_paths(self._evolution.columns, wanted)
             self._ignore_paths(added)
             wanted = columns_without(wanted, added)
         changed = describe_changes(
@@ -157,7 +159,7 @@ class MissingColumns:
         if room > 0:
             self._finder.ignore(islice(paths, room))
 
-    def _widened_paths(self, wanted: Struct) -> Collection[Path]:
+    def _known_top_level_paths(self, wanted: Struct) -> Collection[Path]:
         known = {column.name for column in self._evolution.columns.fields}
         return [(column.name,) for column in wanted.fields if column.name in known]
 
@@ -175,7 +177,7 @@ class MissingColumns:
         if self._enough:
             return self._columns
         both = unify_columns(self._columns, wanted)
-        self._enough = sum(1 for _ in named_fields(both)) >= _ENOUGH
+        self._enough = sum(1 for _ in named_fields_with_parent_ids(both)) >= _ENOUGH
         return both
 
     def to_batch_needs(self, number: int) -> BatchNeeds:
@@ -196,18 +198,18 @@ class MissingColumns:
         refused = grow_columns(there, wanted, self._past).refused
         return columns_without(wanted, [refusal.path for refusal in refused])
 
-    def note_all_in_need(self, chunk: Chunk) -> None:
+    def note_whole_chunk_in_need(self, chunk: Chunk) -> None:
         """Note that every record needs something, of whatever columns."""
         places, rows = np.unique(chunk.places, return_index=True)
         if len(places):
             self._note_rows(chunk, rows.tolist(), Struct())
 
-    def record_count_of_ignored_fields(self, record_count: int) -> Mapping[str, int]:
+    def record_count_by_ignored_paths(self, record_count: int) -> Mapping[str, int]:
         """Return the count under one text, which joins all fields that become no column."""
         paths = ", ".join(sorted(map(dotted_path, self._finder.ignored)))
         return {paths: record_count} if record_count and paths else {}
 
 
-def _new_paths(table: Struct, wanted: Struct) -> list[Path]:
+def _new_top_level_paths(table: Struct, wanted: Struct) -> list[Path]:
     known = {column.name for column in table.fields}
     return [(column.name,) for column in wanted.fields if column.name not in known]

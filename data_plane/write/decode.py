@@ -57,7 +57,7 @@ class RowDecoder:
         rejected: RejectedRecords,
         outlet: TableOutlet,
     ) -> None:
-        source, evolution = plan.source, plan.evolution_unless_ignored(routed.refused)
+        source, evolution = plan.source, plan.evolution_or_none(routed.refused)
         if plan.shaping.transform is None:
             shape = file_shape_of(plan)
             schema, mapping = shape.arrow_schema, shape.name_mapping
@@ -75,7 +75,7 @@ class RowDecoder:
         self._schema = schema
         self._shape: RowShape | None = None
         if plan.shaping.rules is not None:
-            self._set_up_rules(plan, routed.name)
+            self._set_up_shape(plan, routed.name)
         clear = self._shape.clear_schema if self._shape else schema
         self._clear_schema = clear
         self._record_columns = RecordColumns(source, clear, list(batch.ranges))
@@ -94,7 +94,7 @@ class RowDecoder:
         self.record_counts = np.zeros(len(batch.ranges), np.int64)
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
-    def _set_up_rules(self, plan: WriterPlan, table: str) -> None:
+    def _set_up_shape(self, plan: WriterPlan, table: str) -> None:
         # Only for sinks with rules: it brings pyiceberg's parser, which no other decoder needs.
         from headgate.data_plane.write.row_shape import (
             reader_without_content_in_errors,
@@ -118,7 +118,7 @@ class RowDecoder:
         That is the joined paths of fields that become no column, or ``x, where it does not fit``.
         """
         result = (
-            self.missing_columns.record_count_of_ignored_fields(
+            self.missing_columns.record_count_by_ignored_paths(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -134,20 +134,20 @@ class RowDecoder:
         wanted = self._source.schema_policy.incompatible
         if wanted is Incompatible.IGNORE:
             if self._nulling is None:
-                self._nulling = MisfitNulling(self._read_schema, self._format_of)
-            return self._nulling.replace_misfits(chunk.values, rows, bad)
+                self._nulling = MisfitNulling(self._read_schema, self._create_format_for)
+            return self._nulling.replace_misfits_with_nulls(chunk.values, rows, bad)
         if wanted is Incompatible.FAIL:
             row = min(bad)
             partitions = list(self._batch.ranges)
             at = partitions[int(chunk.places[row])]
             raise IncompatibleValue(
-                f"{at} offset {chunk.offsets[row]}: {self._rejected.reason_to_show(bad[row])}",
+                f"{at} offset {chunk.offsets[row]}: {self._rejected.reason_for_errors(bad[row])}",
                 'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
                 first_offsets_of(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
             )
         return rows, bad
 
-    def _format_of(self, schema: pa.Schema) -> RecordFormat:
+    def _create_format_for(self, schema: pa.Schema) -> RecordFormat:
         """Return a separate format for just these columns."""
         source = self._source
         made: RecordFormat = create_record_format(source.format_name, self._options.of_format)
@@ -217,12 +217,12 @@ class RowDecoder:
             rows, values = error.rest, error.bad
         missing: Mapping[int, str] = {}
         if self.missing_columns is not None:
-            missing = self.missing_columns.note_needs_of_chunk(
+            missing = self.missing_columns.note_needs_and_find_bad(
                 chunk, self._watched.unknown_columns_of_last_decode(chunk.values, values)
             )
         if values and not self.missing_columns:  # otherwise nothing of this attempt counts
             rows, values = self._handle_misfits(chunk, rows, values)
-        rows, values = _without_rejected(rows, values, missing)
+        rows, values = _without_further_bad(rows, values, missing)
         if values:
             good = flags_of_all_but(chunk, values)
             left = left[good]
@@ -231,7 +231,7 @@ class RowDecoder:
         # without a column from the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
-        added, part_faults = self._record_columns.build_columns(chunk)
+        added, part_faults = self._record_columns.build_columns_and_bad_rows(chunk)
         columns = [added.get(field.name) for field in self._clear_schema]
         filled = iter(rows.columns)
         rows = pa.RecordBatch.from_arrays(
@@ -274,7 +274,7 @@ def value_columns(
         raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
 
 
-def _without_rejected(
+def _without_further_bad(
     rows: pa.RecordBatch, bad: Mapping[int, str], further: Mapping[int, str]
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Return the rows without those that are bad for missing fields, and all bad ones."""

@@ -70,12 +70,14 @@ class MarkedDeletes:
             columns.append(pa.concat_arrays(parts).take(pa.array(places)))
         return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
-    def deletion_times(self, records: Chunk, deletes: Flags) -> tuple[pa.Array, Mapping[int, str]]:
+    def deletion_times_and_bad_rows(
+        self, records: Chunk, deletes: Flags
+    ) -> tuple[pa.Array, Mapping[int, str]]:
         """Return the marks, null where nothing is deleted, and which deletes have no time for one.
 
         A delete without a mark would be a row that lives: its record is bad.
         """
-        built, reasons = self._times.build_columns(records)
+        built, reasons = self._times.build_columns_and_bad_rows(records)
         reasons = dict(reasons)
         for row in np.flatnonzero(records.timestamps < 0).tolist():
             reasons[row] = f"{self.column}: {_NO_TIME}, and deletes a row"

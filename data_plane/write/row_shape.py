@@ -54,7 +54,7 @@ class RowShape:
         self._key_prefix = key_prefix
         changes = plan.source.changes
         for name in rules.hidden_columns:
-            _require_fitting_column(schema, name, table, digest=name in rules.hashed)
+            _require_hideable_column(schema, name, table, digest=name in rules.hashed)
         self._types = {name: schema.field(name).type for name in rules.hashed}
         self.clear_schema = pa.schema([_field_before_hiding(field, rules) for field in schema])
         for mask in rules.masks:
@@ -65,10 +65,10 @@ class RowShape:
         self._unmet = [
             (
                 each.reason,
-                columns.compile_condition(_expectation_setting(each.name), each.condition)
+                columns.compile_condition(_name_of_expectation_setting(each.name), each.condition)
                 if each.strict
                 else columns.compile_condition(
-                    _expectation_setting(each.name), f"not ({each.condition})"
+                    _name_of_expectation_setting(each.name), f"not ({each.condition})"
                 ),
                 each.strict,
             )
@@ -128,11 +128,11 @@ def reader_without_content_in_errors(read: Callable[[Chunk], Read]) -> Callable[
     return read_quietly
 
 
-def _expectation_setting(name: str) -> str:
+def _name_of_expectation_setting(name: str) -> str:
     return f"shape.expect {name!r}"
 
 
-def _require_fitting_column(schema: pa.Schema, name: str, table: str, *, digest: bool) -> None:
+def _require_hideable_column(schema: pa.Schema, name: str, table: str, *, digest: bool) -> None:
     if name not in schema.names:
         raise ShapeUnfit(
             f"{table}: [shape] hides the column {name!r}, which there is not",
@@ -140,7 +140,7 @@ def _require_fitting_column(schema: pa.Schema, name: str, table: str, *, digest:
             "of them it is",
         )
     data_type = schema.field(name).type
-    if not (is_text_type(data_type) or (digest and _holds_digest(data_type))):
+    if not (is_text_type(data_type) or (digest and _holds_raw_digest(data_type))):
         raise ShapeUnfit(
             f"{table}: [shape] hides the column {name!r}, which is {data_type}",
             "only text is hashed or masked; make the column a string, with as_text = true if "
@@ -148,13 +148,13 @@ def _require_fitting_column(schema: pa.Schema, name: str, table: str, *, digest:
         )
 
 
-def _holds_digest(data_type: pa.DataType) -> bool:
+def _holds_raw_digest(data_type: pa.DataType) -> bool:
     """Return whether a column of this type takes a hash as its bytes, not as their digits."""
     return data_type in (pa.binary(DIGEST_BYTES), pa.binary(), pa.large_binary())
 
 
 def _field_before_hiding(field: pa.Field, rules: RowRules) -> pa.Field:
-    hashed = field.name in rules.hashed and _holds_digest(field.type)
+    hashed = field.name in rules.hashed and _holds_raw_digest(field.type)
     return field.with_type(pa.large_string()) if hashed else field
 
 

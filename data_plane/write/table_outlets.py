@@ -108,7 +108,7 @@ class DeletedKeys:
         if not len(records.offsets):
             return
         places = pa.array(records.places)
-        self.add_placed_keys(
+        self.add_keys_with_places(
             {
                 **keys,
                 TOPIC: self._topics.take(places),
@@ -117,7 +117,7 @@ class DeletedKeys:
             }
         )
 
-    def add_placed_keys(self, key_file_columns: Mapping[str, pa.Array]) -> None:
+    def add_keys_with_places(self, key_file_columns: Mapping[str, pa.Array]) -> None:
         """Take keys with the places of their records, by the names of a key file's columns."""
         columns = [key_file_columns[column.name].cast(column.type) for column in self._schema]
         self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))

@@ -57,12 +57,12 @@ class TransformedRows:
             return
         numbers = self._numbers_of(decoded.places, decoded.offsets)
         given = self._function.apply(decoded.rows, numbers)
-        self._reject_raised(decoded, numbers, given.bad)
+        self._reject_where_function_raised(decoded, numbers, given.bad)
         filtered = ~given.kept
         filtered[list(given.bad)] = False
         self._rejected.count_filtered(decoded.places[filtered])
         self._count_left_out(decoded.places[~given.kept])
-        self._route_rows(decoded.chunk, given.batches)
+        self._route_and_write_rows(decoded.chunk, given.batches)
 
     def require_all_planned(self) -> None:
         """Raises ``TablesNotPlanned``."""
@@ -74,7 +74,9 @@ class TransformedRows:
     def _count_left_out(self, places: Integers) -> None:
         self.left_out += np.bincount(places, minlength=len(self._partitions))
 
-    def _reject_raised(self, decoded: Decoded, numbers: Integers, bad: Mapping[int, str]) -> None:
+    def _reject_where_function_raised(
+        self, decoded: Decoded, numbers: Integers, bad: Mapping[int, str]
+    ) -> None:
         if not bad:
             return
         chunk = decoded.chunk
@@ -84,7 +86,7 @@ class TransformedRows:
         reasons = {row: rows[int(found[row])] for row in there}
         self._rejected.reject_bad(chunk, reasons, BAD_EXCEPTION)
 
-    def _route_rows(self, chunk: Chunk, batches: Sequence[pa.RecordBatch]) -> None:
+    def _route_and_write_rows(self, chunk: Chunk, batches: Sequence[pa.RecordBatch]) -> None:
         """Write rows to their tables; once a record stops the sink, look for others (BATCH-2)."""
         unmatched: dict[RejectionReason, BitMap64] = {}
         for some in self._route_batches(batches):
@@ -95,13 +97,13 @@ class TransformedRows:
                 routed = self._tables[some.table]
                 assert routed.plan is not None, "its rows are of its schema"
                 outlet = self._outlets.outlet_of(routed, routed.plan)
-                places, offsets = self._locate_records(some.numbers)
+                places, offsets = self._places_and_offsets_of(some.numbers)
                 outlet.add_rows(Decoded(some.numbered.rows, places, offsets, chunk))
                 self._outlets.flush_largest_over_limit()
         if unmatched:
             self._reject_unmatched(chunk, unmatched)
 
-    def _locate_records(self, numbers: Integers) -> tuple[Integers, Integers]:
+    def _places_and_offsets_of(self, numbers: Integers) -> tuple[Integers, Integers]:
         sorted_places, offsets = self._numbering.locate_records(numbers)
         return self._places[sorted_places], offsets
 

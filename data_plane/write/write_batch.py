@@ -41,7 +41,7 @@ from headgate.data_plane.routing.table_resolution import (
     NEW_MAX,
     BatchTables,
     NewTable,
-    log_unmatched,
+    log_unmatched_if_not_recent,
 )
 from headgate.data_plane.write.change_decode import ChangeDecoder
 from headgate.data_plane.write.columns_to_add import MissingColumns
@@ -89,7 +89,7 @@ class TableDecoder(Protocol):
         """Do as ``RowDecoder.ignored_field_counts``."""
 
 
-def decoder_of(
+def new_decoder(
     routed: RoutedTable,
     plan: WriterPlan,
     batch: Batch,
@@ -134,7 +134,7 @@ class _Table:
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
             self.decoder.add_chunk(chunk, only_note_needs=only_note_needs)
 
-    def detach_waiting(self) -> None:
+    def copy_waiting_headers(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
         self.waiting = [chunk.detached_copy() for chunk in self.waiting]
@@ -142,7 +142,7 @@ class _Table:
 
 def merge_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
     """Return what all tables together need: in each partition the first record that waits."""
-    first = reduce(Offsets.merged_with_smaller, (need.first for need in tables))
+    first = reduce(Offsets.minimum_per_partition, (need.first for need in tables))
     records = sum(need.records for need in tables)
     return BatchNeeds(number, first=first, records=records, tables=tables)
 
@@ -171,7 +171,7 @@ class BatchRows:
             self._transformed = _transformed_rows(plan, batch, self._rejected, outlets)
         routing = plan.source.routing
         if routing is None or plan.shaping.transform is not None:
-            self._only, tombstones = table_of_start(plan, batch), plan.source.takes_tombstones
+            self._only, tombstones = table_of_start(plan, batch), plan.source.deletes_by_tombstone
         else:
             self._routing, tombstones = routing, bool(routing.keys)
             self._tables = BatchTables(plan, batch)
@@ -187,11 +187,13 @@ class BatchRows:
         chunk = self._prefilter.filter(chunk)
         if self._only is not None:
             # The fast path: no split, no copy, no waiting, and no call more for a chunk.
-            self._open_table(self._only, self._plan).decoder.add_chunk(chunk, only_note_needs=False)
+            self._get_or_open_table(self._only, self._plan).decoder.add_chunk(
+                chunk, only_note_needs=False
+            )
             return
         for target, some in self._router.split(chunk):
             self._route_chunk(target, some)
-        self._limit_waiting()
+        self._decode_until_waiting_fits()
 
     def decode_waiting(self) -> None:
         """Decode what waits.
@@ -199,7 +201,7 @@ class BatchRows:
         Raises ``TablesNotPlanned``, and what opening the one table raises if nothing came.
         """
         if self._only is not None:
-            self._open_table(self._only, self._plan)
+            self._get_or_open_table(self._only, self._plan)
             if self._transformed is not None:
                 self._transformed.require_all_planned()
             return
@@ -216,7 +218,7 @@ class BatchRows:
         followed = self._outlets.finish()
         own = followed.pop(self._only.destination, ()) if self._only else ()
         if self._rejected.reasons:
-            log_unmatched(self._rejected.reasons)
+            log_unmatched_if_not_recent(self._rejected.reasons)
         quarantined = self._rejected.finish()
         results = self._prefilter.partition_results(*self._record_and_delete_counts())
         return BatchWritten(
@@ -242,16 +244,16 @@ class BatchRows:
         if target is not None and (trouble := self._tables.why_diverted(target)):
             self._rejected.divert(chunk, target.table, trouble)
             return
-        routed = self._tables.resolve_table(target)
+        routed = self._tables.resolve_table_or_reason(target)
         if routed is None:
             return
         if target is not None and isinstance(routed, RoutedTable) and routed.creation is not None:
-            self._ensure_new_table(target, routed.creation).note_columns(chunk)
+            self._note_new_table(target, routed.creation).note_columns(chunk)
             return
         if isinstance(routed, str) or routed.plan is None:
             self._rejected.reject_unmatched(chunk, str(routed))
             return
-        table = self._open_table(routed, routed.plan)
+        table = self._get_or_open_table(routed, routed.plan)
         table.add_waiting(chunk)
         if table.is_worth_decoding:
             self._decode_table(table)
@@ -268,11 +270,11 @@ class BatchRows:
         unrouted = self._plan.source.handling.unrouted_tombstones
         return self._rejected.take_tombstones_out(chunk, unrouted) if unrouted else chunk
 
-    def _limit_waiting(self) -> None:
+    def _decode_until_waiting_fits(self) -> None:
         """Bound what waits."""
         # The fetcher lends headers until the next chunk: after that their memory holds others'.
         for table in self._open.values():
-            table.detach_waiting()
+            table.copy_waiting_headers()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
             self._decode_table(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
@@ -281,7 +283,7 @@ class BatchRows:
         self._only_note_needs |= bool(table.decoder.missing_columns)
         self._outlets.flush_largest_over_limit()
 
-    def _ensure_new_table(self, target: Target, creation: CreationSource) -> NewTable:
+    def _note_new_table(self, target: Target, creation: CreationSource) -> NewTable:
         new_table = self._new_tables.get(target.table)
         if new_table is None:
             new_table = NewTable(target.table, target.raw, creation, list(self._batch.ranges))
@@ -336,11 +338,11 @@ class BatchRows:
             records -= self._transformed.left_out
         return records, deleted
 
-    def _open_table(self, routed: RoutedTable, plan: WriterPlan) -> _Table:
+    def _get_or_open_table(self, routed: RoutedTable, plan: WriterPlan) -> _Table:
         table = self._open.get(routed.name)
         if table is None:
             outlet = self._transformed or self._outlets.outlet_of(routed, plan)
-            decoder = decoder_of(routed, plan, self._batch, rejected=self._rejected, outlet=outlet)
+            decoder = new_decoder(routed, plan, self._batch, rejected=self._rejected, outlet=outlet)
             table = self._open[routed.name] = _Table(routed.destination, decoder)
         return table
 
@@ -433,14 +435,14 @@ def write_put_records(
     """Write the chunk, which holds exactly the batch's ranges. Raises ``BatchAbandoned``."""
 
     def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
-        chunks = [chunk if part is batch else _chunk_of_part(chunk, part)]
+        chunks = [chunk if part is batch else _chunk_within_ranges(chunk, part)]
         write = partial(write_chunks, plan, part, chunks, abandoned=abandoned)
         return try_write(part.number, write)
 
     return write_around_poison(attempt, plan, batch)
 
 
-def _chunk_of_part(chunk: Chunk, part: Batch) -> Chunk:
+def _chunk_within_ranges(chunk: Chunk, part: Batch) -> Chunk:
     begins = np.array([span.begin for span in part.ranges.values()], np.int64)[chunk.places]
     ends = np.array([span.end for span in part.ranges.values()], np.int64)[chunk.places]
     return chunk.filter((chunk.offsets >= begins) & (chunk.offsets < ends))

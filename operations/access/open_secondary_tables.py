@@ -52,7 +52,7 @@ class FilledTables:
         record = self.ledger.record
         return {each.table: each.why for each in record.suspended} if record else {}
 
-    def require_unchanged_table(self, name: str) -> tuple[LoadedReader, TableView]:
+    def require_table_as_sink_left_it(self, name: str) -> tuple[LoadedReader, TableView]:
         """Do as ``read_table`` for a table that is as the ledger left it.
 
         Raises ``ReplayRefused``, and what loading raises.
@@ -91,7 +91,7 @@ def require_unkeyed(tables: TablesSettings, names: Collection[str], what: str, h
         )
 
 
-def require_commit_record(view: TableView) -> CommitRecord:
+def commit_record_of_checked_view(view: TableView) -> CommitRecord:
     """Return the commit record of a table that passed all checks."""
     assert view.record is not None, "refused before"
     return view.record

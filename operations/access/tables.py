@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History
 from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.dropped_table_detection import require_never_filled
+from headgate.runtime.dropped_table_detection import require_table_never_filled
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_tables_read_only
 
 
@@ -76,7 +76,7 @@ def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
         yield table
 
 
-def find_start_error_of_table(tables: SinkTables) -> StopSink | None:
+def find_unfinished_rollback_error(tables: SinkTables) -> StopSink | None:
     """Return the error with which a coordinator would stop at the sink's table, if it would."""
     settings = tables.settings
     try:
@@ -94,7 +94,7 @@ def find_start_error_of_missing_table(settings: SinkSettings) -> StopSink | None
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        require_never_filled(settings)
+        require_table_never_filled(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):
@@ -148,10 +148,10 @@ def open_filled_tables(
     names = {*tables.find_tables_named_by_routes(), *known_own} - names_of_primary_and_quarantine(
         tables
     )
-    return _open_named_tables(tables, names, known_own)
+    return _open_own_among(tables, names, known_own)
 
 
-def _open_named_tables(
+def _open_own_among(
     tables: SinkTables, names: Collection[str], known_own: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
     for name, answer in tables.open_each_for_reading(sorted(names)):
@@ -189,7 +189,7 @@ def open_tables_one_by_one(
     sure = _names_in_ledger(tables, history)
     own = names_of_primary_and_quarantine(tables)
     names = {*(tables.find_tables_named_by_routes() - own), *sure, *named}
-    for name, answer in _open_named_tables(tables, names, sure.union(named)):
+    for name, answer in _open_own_among(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
             yield name, answer
             continue
@@ -203,7 +203,7 @@ def _names_in_ledger(tables: SinkTables, history: History) -> set[str]:
     pending = (pending_commit.table for pending_commit in _pending_commits(history))
     return {
         *history.filled,
-        *count_decided_rows(tables.settings.quarantine, history),
+        *count_decided_rows_by_table(tables.settings.quarantine, history),
         *pending,
     } - names_of_primary_and_quarantine(tables)
 
@@ -250,7 +250,7 @@ def check_routed_tables(settings: SinkSettings) -> str:
     return f"{len(history.filled)} were filled, and none of them is gone or suspended"
 
 
-def count_decided_rows(quarantine: QuarantineSettings, history: History) -> dict[str, int]:
+def count_decided_rows_by_table(quarantine: QuarantineSettings, history: History) -> dict[str, int]:
     """Return, by name, how many rows the ledger's retained records decided for a routed table.
 
     Each pending commit counts once; commits that name it again only carry it on.

@@ -35,7 +35,7 @@ from headgate.operations.access.kafka_connection import (
     which_topics_are_compacted,
 )
 from headgate.operations.access.tables import (
-    count_decided_rows,
+    count_decided_rows_by_table,
     open_every_table,
     open_tables_for_audit,
 )
@@ -57,17 +57,17 @@ from headgate.operations.audit.source_compare import (
     SourceEvidence,
     SourceOffsets,
     WholeTable,
-    check_commit_counts,
+    check_commits_and_count_compared,
     check_shared_rows,
     check_skipped_and_quarantined,
     compare_partition,
     count_commits_of_stateful_query,
     count_whole_table,
     describe_totals,
-    find_comparable_ranges,
-    find_first_offsets,
+    find_comparable_ranges_and_unproven,
     find_missing_records,
     find_reread_offsets,
+    find_sink_start_offsets,
     find_skipped_offsets,
     topics_of_other_sinks,
 )
@@ -239,7 +239,7 @@ class SinkAudit:
             self._floors[at] = max(floor, self._floors.get(at, 0))
         deleted = history.deleted
         self._deleted_rows += deleted.rows
-        self._unlisted += deleted.unlisted_count
+        self._unlisted += deleted.unidentified_row_count
         topic_ids = self._history.current_record.topic_ids if self._history.current_record else {}
         for at, ranges in deleted.ranges_of_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
@@ -288,7 +288,7 @@ class SinkAudit:
         if record is None:
             self._unproven.append("the sink has not committed anything yet")
             return
-        began = find_first_offsets(
+        began = find_sink_start_offsets(
             self._history, from_earliest=self._settings.source.start_at == "earliest"
         )
         ends = without_query_offset(record.offsets)  # QUERY-15
@@ -307,7 +307,7 @@ class SinkAudit:
             )
         self._unproven += [] if with_source else ["the source was not asked"]
         source = (
-            self._gather_source_evidence(record, spans, seen) if with_source else SourceEvidence()
+            self._read_and_replay_source(record, spans, seen) if with_source else SourceEvidence()
         )
         self._held = held_partitions_of_topics(settings, record, source.topics)
         if not self._many:  # rows of a sink's one table expire (EXPIRY-1)
@@ -334,7 +334,7 @@ class SinkAudit:
                 self._findings += twice
             apart = ("record-lost", "record-twice")
             self._findings += [finding for finding in new if finding.what not in apart]
-        self._conclude_lost_records(lost)
+        self._conclude_missing_and_replayed(lost)
         self._conclude_skipped_records()
         self._compare_commit_counts(source)
         self._count_whole_table(record, seen)
@@ -448,7 +448,7 @@ class SinkAudit:
             received, whole = self._examine_secondary_or_report(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
-        decided_for = count_decided_rows(self._settings.quarantine, self._history)
+        decided_for = count_decided_rows_by_table(self._settings.quarantine, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._find_expired_undelivered(record)
@@ -612,7 +612,7 @@ class SinkAudit:
         self._findings += check_shared_rows(whole, self._settings.table.shared_with)
         self._remarks.append(describe_totals(whole))
 
-    def _gather_source_evidence(
+    def _read_and_replay_source(
         self,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -624,7 +624,7 @@ class SinkAudit:
             at: span for at, span in spans.items() if self._keyed.may_take_topic(at.topic)
         }
         others = {at: span for at, span in spans.items() if at not in keyed_spans}
-        source = self._read_source_of_appended(record, others, seen)
+        source = self._read_source_of_unkeyed(record, others, seen)
         if keyed_spans and source.topics:
             self._compare_keyed(record, keyed_spans, seen, source)
         return source
@@ -676,7 +676,7 @@ class SinkAudit:
             )
             self._keyed.compare_with_replay(still, self._history.uuid, known, left_out)
 
-    def _read_source_of_appended(
+    def _read_source_of_unkeyed(
         self,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -710,11 +710,13 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> dict[TopicPartition, OffsetRange | None]:
         known = seen.partitions if seen else {}
-        ranges, unproven = find_comparable_ranges(source.topics, record.topic_ids, spans, known)
+        ranges, unproven = find_comparable_ranges_and_unproven(
+            source.topics, record.topic_ids, spans, known
+        )
         self._unproven += unproven
         return ranges
 
-    def _conclude_lost_records(self, lost: list[Finding]) -> None:
+    def _conclude_missing_and_replayed(self, lost: list[Finding]) -> None:
         self._harmless = (
             self._keyed.passed_over_record_count
         )  # the source shows that they are rows of no table
@@ -723,7 +725,7 @@ class SinkAudit:
         self._keyed.conclude_replays(self._compacted, self._skipped_record_count)
         self._add_keyed_conclusions()
         self._partitions = [
-            self._keyed.partition_with_findings(partition) for partition in self._partitions
+            self._keyed.partition_with_replay_counts(partition) for partition in self._partitions
         ]
 
     def _add_keyed_conclusions(self) -> None:
@@ -740,7 +742,7 @@ class SinkAudit:
         deleted, and where a person moved offsets, has expired with it.
         """
         missing = sum(partition.lost or 0 for partition in self._partitions)
-        surplus, expired, untold = self._find_unexplained_by_expiry()
+        surplus, expired, untold = self._find_expiry_gap()
         if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
             self._unproven.append(f"{missing} records of the source are in no table that is there")
             return
@@ -777,7 +779,7 @@ class SinkAudit:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
 
-    def _find_unexplained_by_expiry(self) -> _ExpiryGap:
+    def _find_expiry_gap(self) -> _ExpiryGap:
         """EXPIRY-3: return how many more absent records are old than rows have expired.
 
         Also how many expired rows may be those of absent records whose time is unknown, and why.
@@ -866,7 +868,7 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             witnesses = self._keyed.source_offsets_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
-        findings, compared = check_commit_counts(self._history, witnesses, topic_ids)
+        findings, compared = check_commits_and_count_compared(self._history, witnesses, topic_ids)
         self._findings += findings
         if compared:
             self._proven.append(f"{compared} commits {what}")

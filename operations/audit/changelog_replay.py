@@ -426,7 +426,7 @@ def open_replay(
 class Replay:
     """One reading of the source, for tables that share it.
 
-    ``add_table`` them, then ``read_source``; then each may be ``compared``.
+    ``add_table_and_return_number`` them, then ``read_source``; then each may be ``compared``.
     """
 
     def __init__(
@@ -437,7 +437,7 @@ class Replay:
         self._tables: list[tuple[SupportsKeyedAudit, TableReplay]] = []
         self._read: Sequence[tuple[Slices, ReadRecords]] = ()
 
-    def add_table(self, reader: SupportsKeyedAudit) -> int:
+    def add_table_and_return_number(self, reader: SupportsKeyedAudit) -> int:
         """Return the table's number. Raises ``ConfigurationError``."""
         view = reader.view()
         start = TableStart(view.table, view.uuid, view.schema_id, view.spec_id, file_prefix="")
@@ -503,7 +503,7 @@ class Replay:
             },
             table_replay.deletion_mark_column,
             ends_of_doubtful_deletes(reader, sources, ranges),
-            find_expiry_limit(self._settings, history, table_replay.columns),
+            find_time_column_and_expiry_limit(self._settings, history, table_replay.columns),
             table_replay.keeps_history,
         )
         floors = history.complete_from_offsets
@@ -516,7 +516,7 @@ class Replay:
         return batch_that_is_only_read(start, self._source.ranges, self._source.topic_ids)
 
 
-def find_expiry_limit(
+def find_time_column_and_expiry_limit(
     settings: SinkSettings, history: History, columns: pa.Schema
 ) -> tuple[str, pa.Scalar] | None:
     """EXPIRY-3: return the column of rows' times, and below which value rows have expired."""
@@ -572,12 +572,12 @@ class RoutedSplit:
             np.array([until.get(at, 0) for at in self._partitions], np.int64) for _, until in tables
         ]
         self._others = others
-        self._router = Router(source, batch, self._note_bad)
+        self._router = Router(source, batch, self._note_bad_if_skipped)
 
     def __call__(self, chunk: Chunk) -> Iterator[tuple[int, Chunk]]:
         for target, some in self._router.split(chunk):
             if target is None:
-                self._note_unmatched(some)
+                self._note_unmatched_if_skipped(some)
             elif (number := self._numbers.get(target.table)) is not None:
                 delivered = some.offsets < self._ends[number][some.places]
                 yield number, some.filter(delivered)
@@ -587,7 +587,7 @@ class RoutedSplit:
             elif self._handling.tombstones is Disposal.SKIP:
                 self._note_offsets(self._others.let_go, _tombstones_of(some))
 
-    def _note_unmatched(self, chunk: Chunk) -> None:
+    def _note_unmatched_if_skipped(self, chunk: Chunk) -> None:
         untold = self._handling.unrouted_tombstones or self._handling.unmatched
         if untold is Disposal.SKIP:
             self._note_offsets(self._others.let_go, _tombstones_of(chunk))
@@ -595,7 +595,7 @@ class RoutedSplit:
             there = np.asarray(chunk.values.array.is_valid())
             self._note_offsets(self._others.let_go, chunk.filter(there))
 
-    def _note_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
+    def _note_bad_if_skipped(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
         if self._handling.policy is Disposal.SKIP:
             is_bad = np.zeros(len(chunk.offsets), np.bool_)
             is_bad[list(bad)] = True

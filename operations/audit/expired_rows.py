@@ -32,7 +32,10 @@ from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.decode import RowDecoder
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import read_source_in_chunks
-from headgate.operations.audit.changelog_replay import batch_that_is_only_read, find_expiry_limit
+from headgate.operations.audit.changelog_replay import (
+    batch_that_is_only_read,
+    find_time_column_and_expiry_limit,
+)
 from headgate.operations.audit.replay_compare import flag_expired_rows
 from headgate.participant.settings import Incompatible, SchemaPolicy
 from headgate.runtime.write_planning import build_source_plan
@@ -54,9 +57,9 @@ class ExpiredRecords:
 
     def __post_init__(self) -> None:
         if self.history.expired_before_ms is not None:
-            self.why_unknown = self._why_not_exact()
+            self.why_unknown = self._why_expiry_cannot_be_told()
 
-    def _why_not_exact(self) -> str:
+    def _why_expiry_cannot_be_told(self) -> str:
         column = self.settings.maintenance.rows_by
         if not column:
             return "maintenance.rows_by does not say by which column"
@@ -117,7 +120,9 @@ class ExpiredRecords:
         reading = replace(reading, handling=skipping, schema_policy=policy)
         reader = cast("LoadedReader", self.reader)  # rows expire in tables of a catalog
         plan = plan_of_table(reader.table, start, reading)
-        below = find_expiry_limit(self.settings, self.history, plan.shape.arrow_schema())
+        below = find_time_column_and_expiry_limit(
+            self.settings, self.history, plan.shape.arrow_schema()
+        )
         assert below is not None, "asked before"
         return plan, batch, below
 

@@ -205,7 +205,7 @@ def conclude_replay(
     """
     conclusions, faults = Conclusions(), result.faults
     removed = sum(snapshot.removed_row_count for snapshot in history.foreign)
-    unlisted = history.deleted.unlisted_count
+    unlisted = history.deleted.unidentified_row_count
     missing = faults.count_of(Fault.LOST)
     behind = missing + faults.count_of(Fault.OUTDATED)
     besides: Collection[Fault] = ()
@@ -397,7 +397,7 @@ class KeyedTables:
 
     def _offsets_delivered_to(self, record: CommitRecord, primary: str, name: str) -> Offsets:
         table = self.tables[name]
-        return table.offsets if _has_pending(record, primary, table) else record.offsets
+        return table.offsets if _has_undelivered(record, primary, table) else record.offsets
 
     def _replay_and_compare(self, until: Mapping[str, Offsets], source: SourceRanges) -> None:
         if not until:
@@ -407,7 +407,7 @@ class KeyedTables:
             numbers = {}
             for name in until:
                 with self._noting_unproven_on_error(name):
-                    numbers[name] = source_replay.add_table(
+                    numbers[name] = source_replay.add_table_and_return_number(
                         cast("SupportsKeyedAudit", self.tables[name].reader)
                     )
             ends = [(name, until[name]) for name in numbers]
@@ -499,7 +499,7 @@ class KeyedTables:
             for result in results
         )
 
-    def partition_with_findings(self, partition: PartitionAudit) -> PartitionAudit:
+    def partition_with_replay_counts(self, partition: PartitionAudit) -> PartitionAudit:
         """Return the partition with the findings of its tables' comparisons."""
         at = TopicPartition(partition.topic, partition.partition)
         results = [
@@ -551,7 +551,7 @@ def find_offsets_of_earlier_table(ledger: History, table: str, uuid: str) -> Off
     return Offsets()
 
 
-def _has_pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
+def _has_undelivered(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
     """Return whether the table lacks something that was decided (PENDING-6)."""
     delivered = table.history.current_record
     pending = [

@@ -60,7 +60,7 @@ class SliceCount:
     bytes_max: int = SLICE_BYTES
     count: int = 0
 
-    def choose_slice_count(self, rows: pa.Table) -> int:
+    def choose_slice_count_once(self, rows: pa.Table) -> int:
         if not self.count:
             a_row = rows.nbytes / max(1, rows.num_rows)
             self.count = min(SLICES_MAX, 1 + int(self.rows * a_row / self.bytes_max))
@@ -96,7 +96,7 @@ class Slices:
         """Write what is buffered. Raises ``Unreachable`` without room."""
         rows = pa.Table.from_batches(self._waiting, self.schema)
         self._waiting, self._bytes = [], 0
-        numbers = _slice_number_of_each_row(rows, self.slicing.choose_slice_count(rows))
+        numbers = _slice_number_of_each_row(rows, self.slicing.choose_slice_count_once(rows))
         order = np.argsort(numbers, kind="stable")
         rows = rows.take(pa.array(order))
         begins = np.searchsorted(numbers[order], np.arange(self.slicing.count + 1))
@@ -250,7 +250,7 @@ def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faul
     Both have the table's columns, then the internal ones of ``OURS``.
     """
     faults.records += records.num_rows
-    last, crossed = _last_records_and_crossed_keys(records, held.sources)
+    last, crossed = _last_records_and_unordered_keys(records, held.sources)
     faults.keys += last.num_rows
     identity: tuple[str, ...] = (HIGH, LOW)
     if held.versions:  # those of a crossed key are compared all the same; only their order is open
@@ -259,14 +259,14 @@ def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faul
             faults.note_fault(Fault.CROSSED, sources[crossed], offsets[crossed])
         last, crossed = records, np.zeros(records.num_rows, np.bool_)
         identity = (HIGH, LOW, SOURCE, OFFSET)
-    ids = _numbers_of_equal_rows(last, rows, identity)
+    ids = _group_number_of_each_row(last, rows, identity)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     place[of_last] = np.arange(last.num_rows)
     _Slice(last, rows, place[of_rows], held=held, faults=faults).note_differences(crossed)
 
 
-def _last_records_and_crossed_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
+def _last_records_and_unordered_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
     """Return the last record of each key, and which keys have records without an order."""
     high, low = _hash_words_of(records)
     sources, offsets = _to_numpy(records, SOURCE), _to_numpy(records, OFFSET)
@@ -276,14 +276,16 @@ def _last_records_and_crossed_keys(records: pa.Table, known: Sources) -> tuple[p
     chosen = np.append(~same, True)[: len(order)]
     begins = np.append(True, ~same)[: len(order)]
     puzzling = same & (sources[1:] != sources[:-1])
-    puzzling[puzzling] = ~known.flag_younger(sources[1:][puzzling], sources[:-1][puzzling])
+    puzzling[puzzling] = ~known.younger_partition_mask(
+        sources[1:][puzzling], sources[:-1][puzzling]
+    )
     mixed = np.append(False, puzzling)[: len(order)]
     keys = np.cumsum(begins) - 1
     crossed = np.bincount(keys, mixed, int(chosen.sum())) > 0
     return records.take(pa.array(order[chosen])), crossed
 
 
-def _numbers_of_equal_rows(one: pa.Table, other: pa.Table, columns: Sequence[str]) -> Integers:
+def _group_number_of_each_row(one: pa.Table, other: pa.Table, columns: Sequence[str]) -> Integers:
     """Return a number for each row of both tables, equal for those equal in these columns."""
     parts = [np.concatenate([t.column(name).to_numpy() for t in (one, other)]) for name in columns]
     order = np.lexsort(parts)
@@ -322,7 +324,7 @@ class _Slice:
         self._note_last_records(Fault.CROSSED, crossed)
         own, known = own & ~puzzling, known & ~puzzling
         doubtful = self._flag_last_records_below(self._held.doubtful)
-        former = self._note_former_deletes(known, doubtful)
+        former = self._note_and_flag_former_deletes(known, doubtful)
         own, known = own & ~former, known & ~former
         right = known.copy()
         at = self._place[known]
@@ -345,7 +347,7 @@ class _Slice:
         earlier = self._flag_last_records_below(self._held.earlier)
         self._note_last_records(Fault.RECREATED, lost & earlier)
         self._note_last_records(Fault.LOST, lost & ~earlier)
-        self._compare_values(right)
+        self._note_value_differences(right)
 
     def _flag_last_records_below(self, ends: Mapping[int, int]) -> Flags:
         """Return which last records lie below these offsets."""
@@ -354,7 +356,7 @@ class _Slice:
             is_below |= (self._last_sources == source) & (self._last_offsets < end)
         return is_below
 
-    def _note_former_deletes(self, known: Flags, doubtful: Flags) -> Flags:
+    def _note_and_flag_former_deletes(self, known: Flags, doubtful: Flags) -> Flags:
         """Return which rows their keys' last records left, although such deletes remove rows
         now."""
         former = known.copy()
@@ -380,12 +382,12 @@ class _Slice:
 
     def _note_wrong_rows(self, wrong: Flags, known: Flags, right: Flags) -> None:
         """Note why these rows are not those of the last records of their keys."""
-        held, aged = self._flag_held_and_aged(wrong)
+        held, aged = self._flag_in_source_and_aged(wrong)
         older = np.zeros(len(wrong), np.bool_)
         at = self._place[known]
         own, last = self._sources[known], self._last_sources[at]
         before = (self._offsets[known] < self._last_offsets[at]) & (own == last)
-        older[known] = before | self._held.sources.flag_younger(last, own)
+        older[known] = before | self._held.sources.younger_partition_mask(last, own)
         older &= wrong
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]
@@ -397,7 +399,7 @@ class _Slice:
         self._note_rows(Fault.AGED, wrong & ~older & aged)
         self._note_rows(Fault.VANISHED, wrong & ~older & ~held & ~aged)
 
-    def _flag_held_and_aged(self, some: Flags) -> tuple[Flags, Flags]:
+    def _flag_in_source_and_aged(self, some: Flags) -> tuple[Flags, Flags]:
         """Return which rows have a record at their offset in the source, and which are too old."""
         held, aged = np.zeros(len(some), np.bool_), np.zeros(len(some), np.bool_)
         for row in np.flatnonzero(some).tolist():
@@ -406,7 +408,7 @@ class _Slice:
             aged[row] = offset < self._held.begins.get(source, offset + 1)
         return held, aged & ~held
 
-    def _compare_values(self, right: Flags) -> None:
+    def _note_value_differences(self, right: Flags) -> None:
         rows = self._rows.filter(pa.array(right))
         records = self._last.take(pa.array(self._place[right]))
         sources, offsets = self._sources[right], self._offsets[right]
@@ -415,7 +417,7 @@ class _Slice:
         wrong, new = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
         for name in rows.schema.names[: -len(OURS)]:
             ours, theirs = (_combine_chunks(table, name) for table in (records, rows))
-            places = np.array(find_differences(ours, theirs), np.int64)
+            places = np.array(positions_of_differences(ours, theirs), np.int64)
             if not len(places):
                 continue
             empty = np.asarray(theirs.is_null())[places] & (name in self._held.later)
@@ -448,20 +450,20 @@ def flag_expired_rows(rows: pa.Table, expired: tuple[str, pa.Scalar] | None) -> 
     return np.asarray(pc.fill_null(below, fill_value=False))
 
 
-def find_differences(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:
+def positions_of_differences(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:
     """Return the positions where two arrays of one type differ; NaN equals NaN."""
-    one, other = _view_bits(one), _view_bits(other)
+    one, other = _view_floats_as_bits(one), _view_floats_as_bits(other)
     if one.equals(other):
         return []
     if len(one) == 1:
         return [begin] if repr(one[0].as_py()) != repr(other[0].as_py()) else []
     half = len(one) // 2
-    return find_differences(one[:half], other[:half], begin) + find_differences(
+    return positions_of_differences(one[:half], other[:half], begin) + positions_of_differences(
         one[half:], other[half:], begin + half
     )
 
 
-def _view_bits(values: pa.Array) -> pa.Array:
+def _view_floats_as_bits(values: pa.Array) -> pa.Array:
     """Return fractions as their bits, which also makes NaN equal to NaN."""
     if pa.types.is_floating(values.type):
         return values.view(pa.int64() if values.type.bit_width == 64 else pa.int32())

@@ -36,7 +36,7 @@ def count_commits_of_stateful_query(history: History) -> int:
     )
 
 
-def find_first_offsets(
+def find_sink_start_offsets(
     history: History, *, from_earliest: bool
 ) -> dict[TopicPartition, int | None]:
     """Return where the sink started in each partition; ``None`` if that expired with old snapshots.
@@ -54,7 +54,7 @@ def find_first_offsets(
             known = topic_ids.get(at.topic)
             anew = known is not None and known != record.topic_ids.get(at.topic)
             if at in first_offsets and not anew:
-                if record.is_by_operator:
+                if record.is_operator_claim:
                     first_offsets[at] = min(first_offsets[at] or 0, offset)
                 continue
             if number == 0 and not history.complete and not _is_first_claim(record):
@@ -114,7 +114,7 @@ class SourceEvidence:
     witnesses: dict[TopicPartition, SourceOffsets] = field(default_factory=dict)
 
 
-def find_comparable_ranges(
+def find_comparable_ranges_and_unproven(
     topics: Mapping[str, TopicState],
     topic_ids: Mapping[str, TopicId],
     spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -268,7 +268,7 @@ def difference_findings(what: str, where: str, offsets: BitMap64) -> list[Findin
     return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
 
 
-def check_commit_counts(
+def check_commits_and_count_compared(
     history: History,
     witnesses: Mapping[TopicPartition, SourceOffsets],
     topic_ids: Mapping[str, TopicId],
@@ -365,7 +365,7 @@ def count_whole_table(
         whole.rows += len(seen.offsets) + seen.requested + seen.twice
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
-            if _is_same_topic(at, record, their_topics.get(sink, {})):
+            if _may_be_same_topic(at, record, their_topics.get(sink, {})):
                 _add_rows_of_other_sink(
                     whole, sink, theirs.partitions.get(at, SeenOffsets()), known
                 )
@@ -382,7 +382,9 @@ def _add_rows_of_other_sink(
     known |= seen.offsets
 
 
-def _is_same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, TopicId]) -> bool:
+def _may_be_same_topic(
+    at: TopicPartition, record: CommitRecord, theirs: Mapping[str, TopicId]
+) -> bool:
     """Compare topic ids: a topic of the same name on another cluster holds other records."""
     known = theirs.get(at.topic)
     return known is None or known == record.topic_ids.get(at.topic, known)
@@ -424,7 +426,7 @@ def check_skipped_and_quarantined(
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        by = [name for name, is_set in _settings_that_may_leave_out(settings) if is_set]
+        by = [name for name, is_set in _settings_leaving_out_records(settings) if is_set]
         why = f" ({' or '.join(by)} may have left them out)" if by else ""
         unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
@@ -434,10 +436,10 @@ def check_skipped_and_quarantined(
     return findings, unproven
 
 
-def _settings_that_may_leave_out(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
+def _settings_leaving_out_records(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
     """Yield what may leave records out, and whether it is set."""
     yield "shape.where", bool(settings.shape.where)
-    yield "maintenance.rows_late", bool(settings.maintenance.late_rows_column)
+    yield "maintenance.rows_late", bool(settings.maintenance.column_for_skipping_late_rows)
 
 
 def describe_totals(whole: WholeTable) -> str:

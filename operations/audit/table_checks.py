@@ -94,7 +94,7 @@ def _check_commit_order(
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
         yield Finding("epoch-fell", f"{after.place_text} comes after {before.place_text}")
-    elif two.gives_rows_back and two.transaction == one.transaction:
+    elif two.is_replay_or_reread and two.transaction == one.transaction:
         pass  # SUSPEND-6: giving rows back is not a transaction of its own
     elif two.is_same_commit(one):
         yield Finding("commit-twice", f"{after.place_text} repeats {before.place_text}")
@@ -120,7 +120,7 @@ def _check_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Findi
     one, two = before.record, after.record
     for partition, begin in sorted(one.offsets.items()):
         end = two.offsets.get(partition)
-        if _is_recreated(one, two, partition.topic) or end == begin:
+        if _is_topic_recreated(one, two, partition.topic) or end == begin:
             continue
         if end is None:
             yield Finding("offsets-lost", f"{after.place_text}: {partition} has no offset any more")
@@ -154,9 +154,9 @@ def find_offset_moves(history: History) -> Iterator[OffsetMove]:
         one, two = before.record, after.record
         for partition, begin in sorted(one.offsets.items()):
             end = two.offsets.get(partition, begin)
-            if two.is_claim and end != begin and not _is_recreated(one, two, partition.topic):
+            if two.is_claim and end != begin and not _is_topic_recreated(one, two, partition.topic):
                 yield OffsetMove(
-                    after.place_text, partition, begin, end, two.is_by_operator, two.command
+                    after.place_text, partition, begin, end, two.is_operator_claim, two.command
                 )
 
 
@@ -166,11 +166,11 @@ def find_recreated_topics(history: History) -> frozenset[str]:
         topic
         for before, after in pairwise(history.commits)
         for topic in before.record.topic_ids.keys() & after.record.topic_ids.keys()
-        if topic != QUERY_TOPIC and _is_recreated(before.record, after.record, topic)
+        if topic != QUERY_TOPIC and _is_topic_recreated(before.record, after.record, topic)
     )
 
 
-def _is_recreated(one: CommitRecord, two: CommitRecord, topic: str) -> bool:
+def _is_topic_recreated(one: CommitRecord, two: CommitRecord, topic: str) -> bool:
     """Return whether the topic was re-created between the commits, so that its offsets restart."""
     return one.topic_ids.get(topic) != two.topic_ids.get(topic)
 
@@ -180,7 +180,9 @@ def added_ranges(before: CommitRecord, after: CommitRecord) -> Mapping[TopicPart
     ranges = {}
     for partition, end in without_query_offset(after.offsets).items():  # QUERY-15
         begin = (
-            0 if _is_recreated(before, after, partition.topic) else before.offsets.get(partition, 0)
+            0
+            if _is_topic_recreated(before, after, partition.topic)
+            else before.offsets.get(partition, 0)
         )
         if begin < end:
             ranges[partition] = OffsetRange(begin, end)
@@ -355,9 +357,11 @@ def find_late_deliveries(
             continue
     known = find_which_were_delivered(reader, files_of, primary) if files_of else {}
     untold = [pending_commit for pending_commit, is_so in known.items() if is_so is None]
-    live = _scan_live_records(reader, columns) if untold and columns else TableRecords()
+    live = _scan_live_records_if_readable(reader, columns) if untold and columns else TableRecords()
     came |= {pending_commit for pending_commit, is_so in known.items() if is_so}
-    came |= {d for d in untold if columns and _has_all_rows(secondary, d, columns, live)}
+    came |= {
+        d for d in untold if columns and _is_known_to_have_rows_of(secondary, d, columns, live)
+    }
     together = {
         pending_commit.transaction for pending_commit in came
     }  # one call brings all of a transaction
@@ -374,7 +378,7 @@ def _is_record_of_delivery(record: CommitRecord, pending_commit: PendingCommit) 
     )
 
 
-def _scan_live_records(reader: TableReader, columns: Columns) -> TableRecords:
+def _scan_live_records_if_readable(reader: TableReader, columns: Columns) -> TableRecords:
     """Return the records of the live rows; none where the rows cannot be read here."""
     try:
         return scan_records(reader, columns, frozenset(), rewound={}, on_progress=lambda *_: None)
@@ -382,7 +386,7 @@ def _scan_live_records(reader: TableReader, columns: Columns) -> TableRecords:
         return TableRecords()
 
 
-def _has_all_rows(
+def _is_known_to_have_rows_of(
     secondary: TableAtRest,
     pending_commit: PendingCommit,
     columns: Columns,
@@ -396,6 +400,6 @@ def _has_all_rows(
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False
     return bool(pending_records.partitions) and all(
-        seen.offsets <= live.ensure_offsets_of(at).offsets
+        seen.offsets <= live.get_or_add_offsets_of(at).offsets
         for at, seen in pending_records.partitions.items()
     )

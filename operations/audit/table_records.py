@@ -60,12 +60,12 @@ class SeenOffsets:
         inside = len(offsets) - len(fresh)
         if inside:
             repeated = [offset for offset, n in Counter(offsets.to_pylist()).items() if n > 1]
-            self._remember_repeated(repeated, path)
-        self._remember_repeated(again, path)
+            self._keep_examples_of_repeated(repeated, path)
+        self._keep_examples_of_repeated(again, path)
         self.twice += inside + len(again)
         self.offsets |= fresh
 
-    def _remember_repeated(self, offsets: Iterable[int], path: str) -> None:
+    def _keep_examples_of_repeated(self, offsets: Iterable[int], path: str) -> None:
         for offset in offsets:
             if len(self.examples) >= EXAMPLES_MAX:
                 return
@@ -81,7 +81,7 @@ class TableRecords:
     foreign_rows: int = 0
     others: dict[SinkName, TableRecords] = field(default_factory=dict)
 
-    def ensure_offsets_of(self, at: TopicPartition) -> SeenOffsets:
+    def get_or_add_offsets_of(self, at: TopicPartition) -> SeenOffsets:
         if at not in self.partitions:
             self.partitions[at] = SeenOffsets(rewound=self.rewound.get(at, BitMap64()))
         return self.partitions[at]
@@ -222,4 +222,4 @@ def _add_rows_of_batch(
                 records.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            records.ensure_offsets_of(at).add_rows(known, path)
+            records.get_or_add_offsets_of(at).add_rows(known, path)

@@ -67,7 +67,7 @@ def _open_trial(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTr
     catalog = tables.supports_catalog().catalog
     namespace = settings.table.identifier.rpartition(".")[0]
     trial = CatalogTrial(catalog, namespace, f"headgate_check_{secrets.token_hex(4)}")
-    if not trial.has_namespace():
+    if not trial.may_have_namespace():
         raise NotChecked(
             f"namespace {namespace} is not there, and a trial makes none: create it, or name "
             "another one in table.identifier"
@@ -78,7 +78,7 @@ def _open_trial(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTr
 
 def _create_scratch_tables(trial: CatalogTrial) -> str:
     try:
-        location = trial.create_tables()
+        location = trial.create_tables_and_locate()
     except MissingRights as error:
         raise NotChecked(
             f"{error.message}; so nothing else is tried: run it with a principal that may create "
@@ -94,7 +94,7 @@ def _ask_to_drop_scratch_tables(questions: Questions, trial: CatalogTrial) -> No
 
 
 def _drop_scratch_tables(trial: CatalogTrial) -> str:
-    stay = trial.drop_tables()
+    stay = trial.drop_tables_listing_leftovers()
     files = f"; it has no purge, so files may stay at {' and '.join(stay)}" if stay else ""
     return f"both tables were dropped{files}"
 
@@ -103,7 +103,7 @@ def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) ->
     questions.ask("keys", lambda: _check_vended_credentials(trial, advice))
     questions.ask("files", lambda: _try_write_file(trial))
     questions.ask("claim", lambda: _try_claim(trial))
-    if not questions.are_answered_well("claim"):
+    if not questions.are_asked_and_not_wrong("claim"):
         return
     questions.ask("tag", lambda: _check_tag(trial, advice))
     questions.ask(

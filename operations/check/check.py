@@ -39,9 +39,9 @@ from headgate.kafka.cluster_queries import (
     with_log_silenced,
 )
 from headgate.kafka.consumer_group import require_accepted_group_settings
-from headgate.kafka.control_topic import require_fitting_topic_if_present, uses_append_time
+from headgate.kafka.control_topic import require_fitting_topic_if_present, will_use_append_time
 from headgate.kafka.record_fetch import check_batch_consumer
-from headgate.kafka.token_providers import claims_of
+from headgate.kafka.token_providers import unverified_claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import check_routed_tables
@@ -70,10 +70,10 @@ from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
     find_other_configuration,
-    read_recent_envelopes,
+    try_read_recent_envelopes,
 )
 from headgate.runtime.health import summarize_heard_events
-from headgate.runtime.telemetry.opentelemetry import require_libraries
+from headgate.runtime.telemetry.opentelemetry import require_telemetry_libraries
 from headgate.runtime.wall_clock import wall_ms
 
 CLOCKS_DIFFER_MS_MAX = 60_000
@@ -115,11 +115,11 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     cluster = ask_about_brokers(questions, settings)
     if cluster:
         questions.ask("source topics", lambda: _check_source(settings, cluster))
-        if questions.are_answered_well("source topics"):
+        if questions.are_asked_and_not_wrong("source topics"):
             questions.ask("batch consumer", lambda: _check_batch_consumer(settings))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster))
         questions.ask("consumer group", lambda: _check_group(settings, cluster))
-        if questions.are_answered_well("control topic"):
+        if questions.are_asked_and_not_wrong("control topic"):
             questions.ask(
                 "control events", lambda: _check_control_topic_writers(settings.control, cluster)
             )
@@ -129,14 +129,14 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask(
                 "dead-letter topic", lambda: _check_dead_letter_topic(settings.quarantine, cluster)
             )
-        if can_describe_records(settings) and questions.are_answered_well("source topics"):
+        if can_describe_records(settings) and questions.are_asked_and_not_wrong("source topics"):
             questions.ask("records", lambda: check_records(settings))
-        if settings.tables and questions.are_answered_well("source topics"):
+        if settings.tables and questions.are_asked_and_not_wrong("source topics"):
             _ask_about_routes(questions, settings)
-    asks_group = questions.are_answered_well("source topics", "consumer group")
+    asks_group = questions.are_asked_and_not_wrong("source topics", "consumer group")
     table = TableCheck(settings, asks_group=asks_group)
     _ask_about_table(questions, table, settings)
-    if can_dry_run(settings) and questions.are_answered_well("source topics", "table"):
+    if can_dry_run(settings) and questions.are_asked_and_not_wrong("source topics", "table"):
         questions.ask("rows", lambda: check_by_dry_run(settings))
     _ask_about_writer(questions, table, settings)
     _ask_about_receivers(questions, settings, cluster)
@@ -148,10 +148,10 @@ def check_offline(settings: SinkSettings) -> tuple[Check, ...]:
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
 
-    def not_asked() -> str:
+    def raise_not_checked() -> str:
         raise NotChecked("--offline: neither brokers nor catalog nor storage were asked")
 
-    questions.ask("the rest", not_asked)
+    questions.ask("the rest", raise_not_checked)
     return tuple(questions.answers)
 
 
@@ -159,18 +159,18 @@ def _ask_about_table(questions: Questions, table: TableCheck, settings: SinkSett
     """Ask about the sink's table and its quarantine, as far as their format has the question."""
     if table.has_catalog:
         questions.ask("catalog", table.check_catalog)
-        if not questions.are_answered_well("catalog"):
+        if not questions.are_asked_and_not_wrong("catalog"):
             return
     questions.ask("table", table.check_table)
-    well = questions.are_answered_well("table")
+    well = questions.are_asked_and_not_wrong("table")
     if well and table.has_catalog:
         questions.ask("catalog rights", table.check_rights)
     if well and table.has_table:
         questions.ask("columns", table.check_columns)
         if table.has_catalog:
-            if settings.table.key and questions.are_answered_well("columns"):
+            if settings.table.key and questions.are_asked_and_not_wrong("columns"):
                 questions.ask("keys", lambda: check_key(settings, table.loaded_table))
-            if settings.maintenance.rows_after_ms and questions.are_answered_well("columns"):
+            if settings.maintenance.rows_after_ms and questions.are_asked_and_not_wrong("columns"):
                 questions.ask("row expiry", table.check_row_expiry)
             questions.ask("files", table.check_file_properties)
         if settings.tables:
@@ -180,7 +180,9 @@ def _ask_about_table(questions: Questions, table: TableCheck, settings: SinkSett
         questions.ask("lock", table.check_lock)
     if settings.quarantine.keeps_rejected and well:
         questions.ask("quarantine", table.check_quarantine)
-        if settings.has_foreign_quarantine and questions.are_answered_well("quarantine"):
+        if settings.has_quarantine_of_other_format and questions.are_asked_and_not_wrong(
+            "quarantine"
+        ):
             quarantine = settings.quarantine.table
             questions.ask("quarantine rights", lambda: check_catalog_rights(settings, quarantine))
     questions.ask("storage", table.check_storage)
@@ -191,12 +193,12 @@ def _ask_about_writer(questions: Questions, table: TableCheck, settings: SinkSet
     questions.ask("writer", lambda: _check_writer(settings))
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
         questions.ask("http", lambda: _check_http(settings))
-    on_spark = settings.spark.is_writer and questions.are_answered_well("writer")
-    if on_spark and questions.are_answered_well("storage"):
+    on_spark = settings.spark.is_writer and questions.are_asked_and_not_wrong("writer")
+    if on_spark and questions.are_asked_and_not_wrong("storage"):
         questions.ask("executors", table.check_executors)
     if on_spark and (settings.kafka_auth or settings.format.auth):
         questions.ask("executors' tokens", table.check_executor_tokens)
-    if settings.transform and questions.are_answered_well("writer", "table"):
+    if settings.transform and questions.are_asked_and_not_wrong("writer", "table"):
         questions.ask("transform", lambda: check_transform(settings))
 
 
@@ -218,7 +220,7 @@ def _ask_about_routes(questions: Questions, settings: SinkSettings) -> None:
 
 def _ask_about_stored_state(questions: Questions, table: TableCheck) -> None:
     questions.ask("sink state", table.check_sink_state)
-    if questions.are_answered_well("sink state", "source topics"):
+    if questions.are_asked_and_not_wrong("sink state", "source topics"):
         questions.ask("stored offsets", table.check_stored_offsets)
 
 
@@ -233,9 +235,9 @@ def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     table = TableCheck(settings)
     if table.has_catalog:
         questions.ask("catalog", table.check_catalog)
-    if not table.has_catalog or questions.are_answered_well("catalog"):
+    if not table.has_catalog or questions.are_asked_and_not_wrong("catalog"):
         questions.ask("table", table.check_table)
-        if table.has_catalog and questions.are_answered_well("table") and rights.commits:
+        if table.has_catalog and questions.are_asked_and_not_wrong("table") and rights.commits:
             questions.ask("catalog rights", table.check_rights)
     return tuple(questions.answers)
 
@@ -276,7 +278,7 @@ class Questions:
                 return replace(answer, detail=f"the same as {earlier.what}", hint="")
         return answer
 
-    def ask_and_keep(
+    def ask_and_keep_cluster(
         self, what: str, open_cluster: Callable[[], Cluster], question: Callable[[Cluster], str]
     ) -> Cluster | None:
         """Return the object itself if the answer to its question is good."""
@@ -287,9 +289,9 @@ class Questions:
             return question(things[0])
 
         self.ask(what, open_and_ask)
-        return things[0] if self.are_answered_well(what) else None
+        return things[0] if self.are_asked_and_not_wrong(what) else None
 
-    def are_answered_well(self, *names: str) -> bool:
+    def are_asked_and_not_wrong(self, *names: str) -> bool:
         """Return whether all of these were asked and none is wrong."""
         states = {answer.what: answer.state for answer in self.answers}
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
@@ -299,16 +301,16 @@ def ask_about_brokers(questions: Questions, settings: SinkSettings) -> Cluster |
     """Ask for a token first, if there is to be one: so it is known which half has failed."""
     if token_keeper_for(settings.kafka):
         questions.ask("token", lambda: _check_token(settings.kafka))
-        if not questions.are_answered_well("token"):
+        if not questions.are_asked_and_not_wrong("token"):
             return None
-    return questions.ask_and_keep("broker", lambda: Cluster(settings.kafka), _check_brokers)
+    return questions.ask_and_keep_cluster("broker", lambda: Cluster(settings.kafka), _check_brokers)
 
 
 def _check_token(kafka: Mapping[str, Any]) -> str:
     keeper = token_keeper_for(kafka)
     assert keeper is not None
     token = keeper.require_token()
-    audience = claims_of(token.text).get("aud", "")
+    audience = unverified_claims_of(token.text).get("aud", "")
     to = f", audience {audience}" if isinstance(audience, str) and audience else ""
     left_s = token.expires_s - time.time()
     return to_printable_line(
@@ -336,7 +338,7 @@ def _check_source(
         found = topics.describe()
     for name in found:
         granted = cluster.describe_topic(name)
-        if granted and (lacking := granted.missing_operations(*rights.source)):
+        if granted and (lacking := granted.operations_known_missing(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
                 f"grant {join_operations(rights.source)} to the principal",
@@ -376,7 +378,7 @@ def _check_control_topic(
         return f"{name} does not exist yet; the first start creates it"
     topic = cluster.describe_topic(name)
     needed = tuple(operation for operation in rights.control if operation != "describe_configs")
-    if topic and (lacking := topic.missing_operations(*needed)):
+    if topic and (lacking := topic.operations_known_missing(*needed)):
         raise MissingRights(
             f"control topic {name}: not allowed to {', '.join(lacking)}",
             f"grant {join_operations(needed)} to the principal",
@@ -384,7 +386,7 @@ def _check_control_topic(
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
     own_time = ""
-    if looks and not uses_append_time(
+    if looks and not will_use_append_time(
         with_log_silenced(settings.kafka), name, int(ANSWER_S_MAX * 1000)
     ):
         own_time = (
@@ -402,7 +404,7 @@ def _check_clock(settings: SinkSettings) -> str:
         raise NotChecked(f"{topic} does not say what time the brokers have")
     ahead_ms = wall_ms() - newest_ms
     if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
-        heard_events = read_recent_envelopes(settings)
+        heard_events = try_read_recent_envelopes(settings)
         if (
             summarize_heard_events(heard_events, newest_ms, SIGNS_MISSED * interval_ms).ended
             is not False
@@ -424,7 +426,7 @@ def _check_clock(settings: SinkSettings) -> str:
 
 def _check_participant_configuration(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
-    heard_events, now_ms = read_recent_envelopes(settings), wall_ms()
+    heard_events, now_ms = try_read_recent_envelopes(settings), wall_ms()
     error = find_other_configuration(settings, heard_events, now_ms).error
     if error:
         raise error
@@ -456,7 +458,7 @@ def _check_group(
         require_accepted_group_settings(settings.kafka, name, settings.source.group_protocol.value)
     group = cluster.describe_group(name)
     may = "joined" if "read" in rights.group else "described"
-    if group.missing_operations(*rights.group):
+    if group.operations_known_missing(*rights.group):
         raise MissingRights(
             f"consumer group {name} may not be {may}",
             f"grant {join_operations(rights.group)} to the principal",
@@ -525,7 +527,7 @@ def find_connect_error(host: str, port: str) -> Exception | None:
 
 def _check_http(settings: SinkSettings) -> str:
     """Ask what a participant asks before it serves its state or sends metrics."""
-    require_libraries(settings.telemetry)
+    require_telemetry_libraries(settings.telemetry)
     if settings.http.listen:
         require_server_library()
     encrypted = tls_context_of(settings.http) is not None

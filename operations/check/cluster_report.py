@@ -85,7 +85,7 @@ def _delete_topic(trial: ClusterTrial) -> str:
 
 
 def _describe_cluster(trial: ClusterTrial) -> str:
-    name, nodes = trial.describe_cluster()
+    name, nodes = trial.cluster_id_and_broker_count()
     return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
 
 
@@ -111,7 +111,7 @@ def _check_topic(
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source
-    rights = _require_rights(found.operations, needed)
+    rights = _require_rights_if_told(found.operations, needed)
     config = trial.topic_settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
     count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
@@ -123,7 +123,7 @@ def _describe_topic_id(topic_id: str) -> str:
     return "none" if topic_id == NO_ID else topic_id
 
 
-def _require_rights(operations: frozenset[str] | None, needed: Sequence[str]) -> str:
+def _require_rights_if_told(operations: frozenset[str] | None, needed: Sequence[str]) -> str:
     if operations is None:
         return "the cluster does not tell what this principal may do"
     if lacking := [each for each in needed if each not in operations]:
@@ -135,7 +135,7 @@ def _require_rights(operations: frozenset[str] | None, needed: Sequence[str]) ->
 
 def _check_group(cluster: Cluster, name: str) -> str:
     group = cluster.describe_group(name)
-    rights = _require_rights(group.operations, RIGHTS[Role.SINK].group)
+    rights = _require_rights_if_told(group.operations, RIGHTS[Role.SINK].group)
     return f"{group.state}, {len(group.members)} members; {rights}"
 
 

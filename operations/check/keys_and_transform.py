@@ -32,7 +32,7 @@ from headgate.operations.access.tables import names_of_primary_and_quarantine
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
-from headgate.runtime.start_checks import require_markable_table
+from headgate.runtime.start_checks import require_markable_table_if_marking
 from headgate.runtime.write_planning import record_columns_by_part, shaping_of
 from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
 from headgate.tables.iceberg.upsert.on_delete_property import (
@@ -132,7 +132,7 @@ def require_fit_key(settings: SinkSettings, name: str, key: tuple[str, ...], tab
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
     require_format_for_keys(name, table.properties)
-    require_markable_table(settings, name, key, schema)
+    require_markable_table_if_marking(settings, name, key, schema)
     stored = table.properties.get(key_columns_property(settings.name))
     filled = claim_marker_property(settings.name) in table.properties
     changes = settings.changes

@@ -62,7 +62,7 @@ def check_records(settings: SinkSettings) -> str:
         reading = header_framer_of(settings.format.options, settings.format.key_options)
         records = read_newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
         descriptions.append(check_values(settings, name, [value for _, value in records]))
-        require_keys_not_json_objects(
+        require_keys_not_all_json_objects(
             settings, name, [key for key, value in records if value is None]
         )
     return "; ".join(descriptions)
@@ -73,7 +73,7 @@ def check_values(settings: SinkSettings, topic: str, values: Sequence[bytes | No
     looks = _count_envelopes(settings.format, settings.format.type, values)
     if not looks.record_count:
         return f"{topic} has no records yet"
-    if other := _guess_format(settings.format, values, looks):
+    if other := _guess_other_format(settings.format, values, looks):
         raise EnvelopeUnfit(
             f"{topic}: {looks.record_count} records were looked at, and none is read as "
             f"{settings.format.type}: they have {_FRAMED[other]}",
@@ -87,7 +87,7 @@ def check_values(settings: SinkSettings, topic: str, values: Sequence[bytes | No
     text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
     text += _describe_columns_with_replaced_nulls(settings.format, values)
     envelope = looks.most_common_envelope
-    table = declaration_for_topic(settings, topic)
+    table = declaration_of_topic_or_empty(settings, topic)
     if envelope is None or not table.key or _does_any_change_fit(settings.changes, table, looks):
         _require_startable(settings, table, looks, text)
     if envelope is None or _does_any_change_fit(settings.changes, table, looks):
@@ -165,15 +165,15 @@ def _describe_columns_with_replaced_nulls(
     )
 
 
-def require_keys_not_json_objects(
+def require_keys_not_all_json_objects(
     settings: SinkSettings, topic: str, keys: Sequence[bytes | None]
 ) -> None:
     """Refuse keys of deleting records that are records themselves, if the sink reads them as text.
 
     The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
     """
-    table = declaration_for_topic(settings, topic)
-    alike = settings.changes.changes_of_key(table.key)
+    table = declaration_of_topic_or_empty(settings, topic)
+    alike = settings.changes.change_rules_for_key(table.key)
     own = (settings.tables or settings.table).record_columns.key
     if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
         return
@@ -203,7 +203,9 @@ def _count_envelopes(
     return count_envelopes(values, lambda: create_record_format(format_name, options))
 
 
-def declaration_for_topic(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
+def declaration_of_topic_or_empty(
+    settings: SinkSettings, topic: str
+) -> TableSettings | OneTableSettings:
     """Return what the sink file declares about the table that takes the topic's records.
 
     Of several tables it is the first one with a key.
@@ -235,7 +237,7 @@ def _does_any_change_fit(
     return looks.envelopes[envelope] + plain > 0
 
 
-def _guess_format(
+def _guess_other_format(
     declared: FormatSettings, values: Sequence[bytes | None], looks: EnvelopeCounts
 ) -> str | None:
     """Return the format that reads all of the values if the declared one reads none."""

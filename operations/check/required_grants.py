@@ -155,7 +155,7 @@ def _acl_name(operation: str) -> str:
 def _catalog_grant_commands(settings: SinkSettings, role: Role, principal: str) -> list[str]:
     table, aside = settings.table.identifier, settings.quarantine.table
     creates = role is Role.SINK and settings.table.create
-    if settings.has_foreign_quarantine:
+    if settings.has_quarantine_of_other_format:
         its_own = settings.quarantine.catalog
         return [
             *_sql_grant_commands(settings.catalog, [table], role, principal, creates=creates),

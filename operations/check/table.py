@@ -18,7 +18,7 @@ from headgate.config.catalog_settings import Backend
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration_if_created, declaration_of
+from headgate.config.table_declaration import declaration_if_creation_allowed, declaration_of
 from headgate.config.table_format_registry import spark_session_conf
 from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import (
@@ -36,11 +36,11 @@ from headgate.coordinator.added_partitions import hold_added_partitions
 from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     record_to_resume,
-    require_not_recreated,
     require_own_group,
     require_own_sink,
     require_quarantine_not_replaced,
     require_sources_unshared,
+    require_table_not_recreated,
 )
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import require_writable_files
@@ -53,7 +53,7 @@ from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.start_checks import (
     location_if_created,
     require_creatable_table,
-    require_expirable_rows,
+    require_expirable_rows_if_expiring,
     require_fillable_table,
     require_fitting_file_schema,
     require_writable_location,
@@ -66,7 +66,7 @@ from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
 from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
 from headgate.tables.storage.local_file_io import local_folder_path
-from headgate.tables.storage.object_stores import file_properties
+from headgate.tables.storage.object_stores import file_io_properties
 from headgate.tables.storage.store_write_check import require_writable_store
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class TableCheck:
         self._layout: FileSchema | None = None
         with open_tables_read_only(settings) as tables:
             self.has_catalog = tables.has_catalog
-            self.has_lock = tables.external_lock is not None
+            self.has_lock = tables.format_with_external_lock is not None
         self._identity = Identity(
             settings.name,
             settings.source.group_id,
@@ -123,7 +123,7 @@ class TableCheck:
             keyed=settings.replaces_primary_rows,
             routed_keys=KeysByRoute.from_settings(settings),
             growth_ms=settings.changes.added_partitions_hold_ms,
-            multiples_only=settings.changes.requires_partition_multiples,
+            multiples_only=settings.changes.requires_multiple_of_partition_count,
         )
 
     @property
@@ -190,7 +190,7 @@ class TableCheck:
         """Check that every declared column exists with the declared type, and can be written."""
         assert self._layout is not None  # asked only if the table exists
         if self._found is not None:
-            wanted_table = declaration_if_created(self._settings.table)
+            wanted_table = declaration_if_creation_allowed(self._settings.table)
             schema = completed_schema(self._found, wanted_table)
             require_fillable_table(self._found, self._settings, schema)
             if step := plan_completion(self._found, wanted_table):
@@ -207,7 +207,7 @@ class TableCheck:
         if self._found is None:
             shown = f"rows go {_duration_text(wanted.rows_after_ms)} after their {wanted.rows_by}"
             return f"{shown}; how long snapshots keep them is known once there is a table"
-        require_expirable_rows(self._settings, self._found, self._found.schema())
+        require_expirable_rows_if_expiring(self._settings, self._found, self._found.schema())
         return describe_row_expiry(self._settings, self._found.properties)
 
     def check_file_properties(self) -> str:
@@ -225,7 +225,7 @@ class TableCheck:
     def check_lock(self) -> str:
         """Say where the lock is that the format's commits need. Raises ``Unreachable``."""
         with open_tables_read_only(self._settings) as tables:
-            lock = tables.external_lock
+            lock = tables.format_with_external_lock
             assert lock is not None, "asked only of formats that have one"
             return lock.reach_lock(tables.table_spec_of(tables.name))
 
@@ -233,7 +233,7 @@ class TableCheck:
         """Check that it exists and can be filled, and is the one that the sink has filled."""
         return check_quarantine(self._settings, self._require_same_quarantine)
 
-    def _table_location(self) -> str:
+    def _present_or_future_location(self) -> str:
         """Return where the table is, or will be."""
         return self._layout.location if self._layout else location_if_created(self._settings)
 
@@ -242,20 +242,20 @@ class TableCheck:
         own = self._settings.table.properties if self._settings.table.type == ICEBERG else {}
         properties = own if self._found is None else self._found.properties
         names = (TableProperties.WRITE_METADATA_PATH, TableProperties.WRITE_DATA_PATH)
-        location = self._table_location()
+        location = self._present_or_future_location()
         metadata, data = (properties.get(name, "") or location for name in names)
         return _StorageLocations(metadata, data)
 
     def _file_properties(self, location: str) -> dict[str, str]:
         """Return a participant's properties, which a catalog may only give out with a table."""
         if self._found is not None:
-            return file_properties(self._found.io.properties, location)
+            return file_io_properties(self._found.io.properties, location)
         if self.has_catalog and "://" not in location:
             raise NotChecked(
                 f"writing to {location or 'the catalog`s own choice'} was not tried: where a new "
                 "table lies, and with which keys, the catalog says when it makes one"
             )
-        return file_properties(self._settings.catalog.properties, location)
+        return file_io_properties(self._settings.catalog.properties, location)
 
     def check_sink_state(self) -> str:
         """Ask what a coordinator would ask before its first claim, with the same code."""
@@ -282,7 +282,7 @@ class TableCheck:
         require_sources_unshared(self._view, ids, settings.table.shared_with)
         if self._view.lineage is Lineage.FRESH:
             require_own_sink(note, self._identity)
-        require_not_recreated(self._view, None, note, settings.coordinator)
+        require_table_not_recreated(self._view, None, note, settings.coordinator)
         record = record_to_resume(self._view, settings.coordinator)
         if record is None:
             return "none yet"
@@ -309,7 +309,7 @@ class TableCheck:
 
         They write data files alone, so they need no rights where the table's metadata is.
         """
-        if self._does_run_tasks_here():
+        if self._has_only_local_executor():
             return "tasks run on this machine, and see the same as this process"
         _, location = self._storage_locations()
         if local_folder_path(location) is not None:
@@ -323,7 +323,7 @@ class TableCheck:
 
     def check_executor_tokens(self) -> str:
         """Let Spark's executors ask for the tokens that they need in a batch."""
-        if self._does_run_tasks_here():
+        if self._has_only_local_executor():
             return "tasks run on this machine, and ask with the same files as this process"
         from headgate.data_plane.spark.executor_store_check import require_tokens_from_executors
 
@@ -334,7 +334,7 @@ class TableCheck:
             )
         )
 
-    def _does_run_tasks_here(self) -> bool:
+    def _has_only_local_executor(self) -> bool:
         """Return whether Spark has no executor but this machine. Raises ``NotChecked``."""
         spark = self._settings.spark
         master = spark.master or spark.conf.get("spark.master", "")
@@ -512,7 +512,7 @@ def check_quarantine(
     ``require_same`` gets its UUID, and raises if it is not the one that the sink has filled.
     """
     wanted = settings.quarantine
-    catalog = wanted.catalog if settings.has_foreign_quarantine else settings.catalog
+    catalog = wanted.catalog if settings.has_quarantine_of_other_format else settings.catalog
     require_writable_sqlite_catalog(catalog)
     try:
         with open_tables_read_only(settings) as tables:
@@ -527,7 +527,7 @@ def check_quarantine(
     if local_folder_path(layout.location) is not None:
         return found  # its rights were looked at
     path = require_writable_store(
-        file_properties(dict(layout.storage), layout.location), layout.location
+        file_io_properties(dict(layout.storage), layout.location), layout.location
     )
     return f"{found}; {path} was written, read and removed again"
 

@@ -48,7 +48,7 @@ def fleet(ctx: click.Context, file: Path) -> None:
     ctx.obj = file
 
 
-def _settings_of(ctx: click.Context) -> WorkerSettings:
+def _load_settings_of_fleet(ctx: click.Context) -> WorkerSettings:
     return load_worker_settings(ctx, ctx.obj)
 
 
@@ -73,7 +73,7 @@ def apply(
     worker. Creates the fleet's topics if they are missing. With --check nothing changes if a sink
     that is new, or whose file is another one, would not work: its references must be readable here.
     """
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
     from headgate.runtime.fleet.sink_files import read_sink_files, require_room_for_jvms
 
@@ -83,7 +83,9 @@ def apply(
     plan_change = plan_apply(wanted, prune=prune)
     if check:
         _require_changed_files_would_work(settings, plan_change)
-    lines = _make_and_print_change(settings, plan_change, dry_run=dry_run, creates_topics=True)
+    lines = _make_change_and_return_lines(
+        settings, plan_change, dry_run=dry_run, creates_topics=True
+    )
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
@@ -95,11 +97,13 @@ def _add_state_command(name: str, state: str, text: str) -> click.Command:
     @_dry_run
     @click.pass_context
     def command(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
-        settings = _settings_of(ctx)
-        from headgate.runtime.fleet.fleet_changes import plan_state
+        settings = _load_settings_of_fleet(ctx)
+        from headgate.runtime.fleet.fleet_changes import plan_desired_state
         from headgate.runtime.fleet.sink_life import DesiredState
 
-        _make_change_and_report(settings, plan_state(sinks, DesiredState(state)), dry_run=dry_run)
+        _make_change_and_report(
+            settings, plan_desired_state(sinks, DesiredState(state)), dry_run=dry_run
+        )
 
     return command
 
@@ -116,7 +120,7 @@ _add_state_command("start", "running", "Let stopped sinks work again.")
 @click.pass_context
 def restart(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
     """Let the processes of sinks leave in order, and come again; an error is tried at once."""
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_restart
 
     _make_change_and_report(settings, plan_restart(sinks), dry_run=dry_run)
@@ -128,7 +132,7 @@ def restart(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> Non
 @click.pass_context
 def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None:
     """Let sinks leave for good; their tables, groups and topics stay."""
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_remove
 
     _make_change_and_report(settings, plan_remove(sinks), dry_run=dry_run)
@@ -141,7 +145,7 @@ def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None
 @click.pass_context
 def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) -> None:
     """Let so many processes share the partitions of a sink, on different workers if there are."""
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_scale
 
     _make_change_and_report(settings, plan_scale(sink, participants), dry_run=dry_run)
@@ -154,7 +158,7 @@ def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) ->
 @click.pass_context
 def move(ctx: click.Context, sinks: tuple[str, ...], *, worker: str, dry_run: bool) -> None:
     """Let sinks go to another worker; the balancer leaves them there."""
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_pinned_move
 
     _make_change_and_report(settings, plan_pinned_move(sinks, worker), dry_run=dry_run)
@@ -170,7 +174,7 @@ def drain(ctx: click.Context, worker: str, *, timeout_s: float, dry_run: bool) -
 
     Once it is started again, it takes sinks again.
     """
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_drain
 
     _make_change_and_report(settings, plan_drain(worker), dry_run=dry_run)
@@ -189,7 +193,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
 
     Exit code 1: a sink is in error or lost, or a spec is not believed; 3: no worker tells anything.
     """
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.control_protocol.errors import WorkersSilent
     from headgate.runtime.fleet.fleet_topics import FleetReader
 
@@ -218,7 +222,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
 @click.pass_context
 def show_sink_file(ctx: click.Context, sink: str) -> None:
     """Print a sink's file as its process reads it, for commands such as headgate status."""
-    settings = _settings_of(ctx)
+    settings = _load_settings_of_fleet(ctx)
     from headgate.control_protocol.errors import ConfigurationError
     from headgate.runtime.fleet.fleet_records import sink_of_key
     from headgate.runtime.fleet.fleet_topics import FleetReader
@@ -236,7 +240,7 @@ def show_sink_file(ctx: click.Context, sink: str) -> None:
 # -------------------------------------------------------------------------------------- changing
 
 
-def _make_and_print_change(
+def _make_change_and_return_lines(
     settings: WorkerSettings,
     plan_change: PlanChange,
     *,
@@ -266,7 +270,7 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Pla
     from headgate.operations.check.fleet_files import check_sink_files
     from headgate.operations.command_output import console
     from headgate.operations.render_command_results import show_checks
-    from headgate.runtime.fleet.fleet_changes import changed_files
+    from headgate.runtime.fleet.fleet_changes import files_of_changed_sinks
     from headgate.runtime.fleet.fleet_topics import change_fleet
     from headgate.runtime.fleet.sink_files import with_fleet_settings
 
@@ -274,7 +278,7 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Pla
     session_ms = settings.worker.session_timeout_ms
     texts = {
         sink: with_fleet_settings(text, sink, session_ms)
-        for sink, text in changed_files(plan).items()
+        for sink, text in files_of_changed_sinks(plan).items()
     }
     answers = check_sink_files(texts)
     wrong = {
@@ -297,7 +301,7 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Pla
 def _make_change_and_report(
     settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool
 ) -> None:
-    if not _make_and_print_change(settings, plan_change, dry_run=dry_run):
+    if not _make_change_and_return_lines(settings, plan_change, dry_run=dry_run):
         click.echo("nothing to change: the specs say so already")
 
 

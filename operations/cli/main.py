@@ -26,7 +26,6 @@ from headgate.operations.cli.offsets import offsets
 from headgate.operations.cli.options import (
     as_json_option,
     deleted_back_option,
-    echo_fleet_may_undo,
     echo_next_offsets,
     fleet_file_option,
     load_all_settings,
@@ -35,6 +34,7 @@ from headgate.operations.cli.options import (
     require_sinks_or_fleet,
     sink_file,
     sink_files,
+    warn_if_fleet_may_undo,
     worst_exit_code,
 )
 from headgate.operations.cli.status import status
@@ -388,10 +388,10 @@ def run(
     verbose = bool(ctx.find_root().params["verbose"])
     if until_latest:
         from headgate.operations.cli.run import run_until_latest
-        from headgate.operations.render_command_results import describe_latest
+        from headgate.operations.render_command_results import describe_until_latest
 
         latest = run_until_latest(settings, verbose=verbose)
-        click.echo(describe_latest(settings.name, latest))
+        click.echo(describe_until_latest(settings.name, latest))
         ctx.exit(0 if latest.is_reached and not latest.suspended else 1)
     from headgate.operations.cli.run import run as participate
 
@@ -450,7 +450,7 @@ def pause(ctx: click.Context, sink: Path) -> None:
 
     record = ask(settings)
     click.echo("paused: nothing is fetched until headgate resume")
-    echo_fleet_may_undo(settings, "pause")
+    warn_if_fleet_may_undo(settings, "pause")
     echo_next_offsets(record)
 
 

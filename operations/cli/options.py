@@ -97,11 +97,11 @@ def worst_exit_code(codes: Iterable[int]) -> int:
     return 1 if 1 in distinct else max(distinct, default=0)
 
 
-def echo_fleet_may_undo(settings: SinkSettings, command: str) -> None:
+def warn_if_fleet_may_undo(settings: SinkSettings, command: str) -> None:
     """Say who may undo it, for a file whose control topic is that of a fleet's sink (FLEET-7)."""
-    from headgate.runtime.fleet.sink_files import control_topic_of
+    from headgate.runtime.fleet.sink_files import default_fleet_control_topic
 
-    if settings.control.topic == control_topic_of(settings.name):
+    if settings.control.topic == default_fleet_control_topic(settings.name):
         click.echo(f"if a fleet runs it, its worker undoes this: headgate fleet {command} lasts")
 
 

@@ -11,7 +11,7 @@ from threading import Event
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.native.malloc_settings import keep_freed_memory
-from headgate.operations.http.app import serve_with_meters
+from headgate.operations.http.app import serving_with_meters_if_configured
 from headgate.operations.wait import UntilLatest
 from headgate.runtime.console_log import log_to_stderr
 from headgate.runtime.fleet.warm_parent import TurnReport
@@ -71,4 +71,8 @@ def run_several(
 
 
 def _open_meters(settings: SinkSettings) -> AbstractContextManager[SinkMeters | None]:
-    return serve_with_meters(settings) if settings.http.listen else open_otlp_meters(settings)
+    return (
+        serving_with_meters_if_configured(settings)
+        if settings.http.listen
+        else open_otlp_meters(settings)
+    )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from headgate.operations.cli.options import (
-    echo_fleet_may_undo,
     echo_next_offsets,
     load_settings,
     sink_file,
+    warn_if_fleet_may_undo,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
     from headgate.operations.control.stop import stop_sink as ask
 
     _echo_stop_result(ask(settings), "stopped: no participant works until headgate start")
-    echo_fleet_may_undo(settings, "stop")
+    warn_if_fleet_may_undo(settings, "stop")
 
 
 @click.command()

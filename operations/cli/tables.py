@@ -62,13 +62,13 @@ def resume_and_report(
     else:
         from headgate.operations.many_tables.rewrite_expired_commits import (
             require_rewritable,
-            rewrite_expired_of_tables,
+            rewrite_expired_commits_of_tables,
         )
 
         require_rewritable(settings, names)
         _report_resumed(resume_and_wait_until_open(settings, names))
         _echo_each_result(
-            "reread", rewrite_expired_of_tables(settings, names), "nothing has expired"
+            "reread", rewrite_expired_commits_of_tables(settings, names), "nothing has expired"
         )
 
 

@@ -91,12 +91,12 @@ def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     """As ``_run_worker``, the sinks that fall to this worker of a fleet."""
     from headgate.runtime.console_log import log_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
-    from headgate.runtime.fleet.linux_process_calls import machine_memory_mib
+    from headgate.runtime.fleet.linux_process_calls import machine_or_cgroup_memory_mib
     from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
     log_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
-    jvms_mib = settings.worker.jvms_memory_mib or machine_memory_mib()
+    jvms_mib = settings.worker.jvms_memory_mib or machine_or_cgroup_memory_mib()
     limits = Limits(settings.worker.memory_mib, jvms_mib)
     Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 

@@ -47,8 +47,8 @@ def plan_offsets_from_group(
     with opening_source_topics(settings) as source:
         topics = source.describe()
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
-    offsets = _read_group_offsets_mapped(
-        settings.kafka, group, places, _parse_maps_to_old_partitions(maps, places)
+    offsets = _read_offsets_by_sink_partition(
+        settings.kafka, group, places, _parse_renamed_partitions(maps, places)
     )
     if not offsets:
         raise ConfigurationError(
@@ -65,7 +65,7 @@ def plan_offsets_from_group(
     )
 
 
-def _read_group_offsets_mapped(
+def _read_offsets_by_sink_partition(
     kafka: Mapping[str, str],
     group: str,
     sink_partitions: Sequence[TopicPartition],
@@ -77,7 +77,7 @@ def _read_group_offsets_mapped(
     return {asked[at]: offset for at, offset in offsets.items()}
 
 
-def _parse_maps_to_old_partitions(
+def _parse_renamed_partitions(
     texts: Sequence[str], sink_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, TopicPartition]:
     """Return the group's partition of each of the sink's that has another name there."""

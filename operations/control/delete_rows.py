@@ -19,7 +19,7 @@ from headgate.control_protocol.table_format import PredicateDeletion
 from headgate.control_protocol.table_history import TableReader
 from headgate.operations.access.tables import open_every_table
 from headgate.operations.audit.quarantine import COLUMNS
-from headgate.operations.control.maintain import waiter_for_commit
+from headgate.operations.control.maintain import waiter_for_recent_commit
 from headgate.operations.control.operator_claim import announce_command, current_actor
 from headgate.operations.control.set_offsets import require_claimable_record
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
@@ -86,7 +86,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
         for each in every:
             each.deletion.require_deletable()
         for each in every:
-            unsettled = each.deletion.delete_matching(waiter_for_commit(tables, each.table))
+            unsettled = each.deletion.delete_matching(waiter_for_recent_commit(tables, each.table))
             if unsettled:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: {unsettled}",
@@ -115,7 +115,8 @@ def _open_deletions(
                     if asked.where is not None and (name in asked.tables or not asked.tables):
                         raise error
                 expired = {
-                    n: _count_expired_rows(record, each.reader) for n, each in tables.tables.items()
+                    n: _count_undelivered_expired_rows(record, each.reader)
+                    for n, each in tables.tables.items()
                 }
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
@@ -157,7 +158,7 @@ def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
         )
 
 
-def _count_expired_rows(record: CommitRecord, reader: TableReader) -> int:
+def _count_undelivered_expired_rows(record: CommitRecord, reader: TableReader) -> int:
     """Return how many rows of the table expired and were not written again."""
     view = reader.view()
     done = view.record.replayed.expired if view.record and view.record.replayed else None

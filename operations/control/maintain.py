@@ -61,7 +61,7 @@ def maintain(
                     beside=places.other_locations(name),
                     unread=tuple(places.unread),
                     dry_run=dry_run,
-                    quiet=waiter_for_commit(opened, name),
+                    quiet=waiter_for_recent_commit(opened, name),
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
@@ -79,7 +79,7 @@ def _maintain_table(one: Round, steps: Collection[str]) -> None:
             call()
 
 
-def waiter_for_commit(tables: SinkTables, table: str) -> Callable[[], None]:
+def waiter_for_recent_commit(tables: SinkTables, table: str) -> Callable[[], None]:
     """Return a function that waits until a live sink has committed, at most half an interval ago.
 
     Its next commit is then half an interval away, or more. A sink that has not committed for two

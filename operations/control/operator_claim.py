@@ -109,7 +109,7 @@ def make_first_record(
 def make_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
     """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    return before.with_operator_claim(sender, command, current_actor(), **changes)
+    return before.next_operator_claim(sender, command, current_actor(), **changes)
 
 
 def with_secondary_claims(quarantine: QuarantineSettings, claim: CommitRecord) -> CommitRecord:

@@ -66,7 +66,7 @@ def send_until_applied(
         except TableMissing:  # a missing control topic is told first
             _require_control_topic(settings.kafka, settings.control.topic)
             raise
-        if record := _commit_claim_if_of_query(settings, view, event):
+        if record := _pause_or_resume_if_spark_query(settings, view, event):
             return record
         _require_control_topic(settings.kafka, settings.control.topic)
         patience_s = default_patience_s(settings.coordinator) if patience_s is None else patience_s
@@ -88,7 +88,7 @@ def _require_control_topic(kafka: Mapping[str, str], topic: str) -> None:
         )
 
 
-def _commit_claim_if_of_query(
+def _pause_or_resume_if_spark_query(
     settings: SinkSettings, view: TableView, event: Pause | Resume
 ) -> CommitRecord | None:
     """QUERY-14: write the record of a sink that a Spark query fills, for it hears no request.

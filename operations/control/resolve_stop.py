@@ -38,7 +38,7 @@ from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import (
     on_primary_found,
     on_secondaries_found,
-    unanswered_secondaries,
+    unanswered_needed_secondaries,
 )
 from headgate.coordinator.inputs_and_actions import Look
 from headgate.coordinator.phases import Phase
@@ -59,7 +59,7 @@ from headgate.operations.control.undelete_guard import (
     raise_deletions_unknown,
     require_deleted_not_read_again,
 )
-from headgate.runtime.sink_tables import named_secondary_tables
+from headgate.runtime.sink_tables import quarantine_as_secondary_tables
 from headgate.runtime.wall_clock import wall_ms
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
@@ -149,13 +149,13 @@ def resolve_stop_of_sink(
                 settings.source.group_id,
                 operator,
                 frozenset(settings.table.shared_with),
-                secondaries=named_secondary_tables(settings.quarantine),
+                secondaries=quarantine_as_secondary_tables(settings.quarantine),
                 routing=configuration_digest(settings),
                 routed=bool(settings.tables),
                 keyed=settings.replaces_primary_rows,
                 routed_keys=KeysByRoute.from_settings(settings),
                 growth_ms=settings.changes.added_partitions_hold_ms,
-                multiples_only=settings.changes.requires_partition_multiples,
+                multiples_only=settings.changes.requires_multiple_of_partition_count,
                 deleted_back=deleted_back,
             ),
             primary,
@@ -246,7 +246,7 @@ def _judge_and_build_attempt(
         assert isinstance(asked, Look)
         answered = answer_look(asked, world, world.start_at, wall_ms)
         if answered.secondaries and (
-            missing := unanswered_secondaries(state, answered.secondaries)
+            missing := unanswered_needed_secondaries(state, answered.secondaries)
         ):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")

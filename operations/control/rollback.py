@@ -294,7 +294,7 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
     view, goal = plan.view, plan.goal
     if plan.secondary_rollbacks:
-        view = _commit_rollback_fence(plan, failed)
+        view = _ensure_rollback_fence(plan, failed)
         assert view.record is not None, "the claim is under the tag"
         goal = replace(goal, before=view.record)
         _roll_back_secondaries(goal, plan)
@@ -314,7 +314,7 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
 
 
-def _commit_rollback_fence(plan: RollbackPlan, failed: RetryLater) -> TableView:
+def _ensure_rollback_fence(plan: RollbackPlan, failed: RetryLater) -> TableView:
     """ROLLBACK-1: put the claim that tables are going back under the ledger's tag, unless it is
     there."""
     goal, settings = plan.goal, plan.goal.settings
@@ -465,7 +465,7 @@ def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
 
 
 def _plan_secondary(goal: RollbackTarget, name: str, snapshots: TableSnapshots) -> TableRollback:
-    removed = _find_removed_of_table(goal, name, snapshots)
+    removed = _find_removed_unless_moved(goal, name, snapshots)
     if removed is None:
         return TableRollback(name, None, done=True)
     planned = _plan_table(goal, name, snapshots, removed)
@@ -477,7 +477,7 @@ def _plan_table(
 ) -> TableRollback:
     if not goal.deleted_back:
         _require_deleted_stay_deleted(name, removed)
-    _require_delivery_boundary(goal, name, snapshots, removed)
+    _require_target_between_deliveries(goal, name, snapshots, removed)
     return TableRollback(
         name, removed.target, removed.removed_row_count, removed.foreign_snapshot_texts
     )
@@ -495,7 +495,7 @@ def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
         )
 
 
-def _find_removed_of_table(
+def _find_removed_unless_moved(
     goal: RollbackTarget, name: str, snapshots: TableSnapshots
 ) -> RemovedSnapshots | None:
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
@@ -530,7 +530,7 @@ def _find_removed_of_table(
     )
 
 
-def _require_delivery_boundary(
+def _require_target_between_deliveries(
     goal: RollbackTarget, name: str, snapshots: TableSnapshots, removed: RemovedSnapshots
 ) -> None:
     """PENDING-5: refuse a target inside a delivery of several transactions: it has no snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from headgate.config.keyed_table_checks import find_added_partitions
+from headgate.config.keyed_table_checks import find_added_keyed_partitions
 from headgate.config.sink_sections import parse_timestamp_ms
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
@@ -120,12 +120,12 @@ def plan_offset_moves(
         record, begun = _with_recreated_topics(record, described)
         anew = frozenset(at.topic for at in begun)
         partitions = {**{at: str(begin) for at, begin in begun.items()}, **partitions}
-    _require_not_added_partitions(settings, record, partitions)
+    _require_no_added_partitions(settings, record, partitions)
     moves = [
         OffsetMove(at, record.offsets.get(at, 0), _resolve_offset(at, text, described, record))
         for at, text in sorted(partitions.items())
     ]
-    _require_versions_once(settings, moves, anew)
+    _require_history_not_read_again(settings, moves, anew)
     if not deleted_back:
         after = {move.partition: move.end for move in moves}
         require_deleted_not_read_again(settings, record.offsets, after, record.topic_ids)
@@ -148,11 +148,11 @@ def _with_recreated_topics(
     return (record.with_replaced_topics(begun, ids) if begun else record), begun
 
 
-def _require_not_added_partitions(
+def _require_no_added_partitions(
     settings: SinkSettings, record: CommitRecord, partitions: Iterable[TopicPartition]
 ) -> None:
     """KEY-8: only a coordinator can tell when no older record comes any more."""
-    if added := find_added_partitions(settings, record.offsets, partitions):
+    if added := find_added_keyed_partitions(settings, record.offsets, partitions):
         raise ConfigurationError(
             f"{', '.join(map(str, added))}: added to a topic of a keyed table, and keys may have "
             "moved there",
@@ -161,7 +161,7 @@ def _require_not_added_partitions(
         )
 
 
-def _require_versions_once(
+def _require_history_not_read_again(
     settings: SinkSettings, moves: Iterable[OffsetMove], recreated_topics: Collection[str]
 ) -> None:
     """KEY-16: refuse what would bring the versions of a history twice, or out of their order."""
@@ -211,7 +211,7 @@ def _parse_assignment(text: str) -> _Requested:
     where, _, place = text.partition("=")
     topic, _, partition = where.rpartition("/")
     numbered = place.isdecimal()
-    if not where or not (numbered or place in _WORDS or _parse_time_ms(place) is not None):
+    if not where or not (numbered or place in _WORDS or _time_ms_or_none(place) is not None):
         raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
     if topic and partition.isdecimal():
         return _Requested(topic, int(partition), place)
@@ -220,7 +220,7 @@ def _parse_assignment(text: str) -> _Requested:
     return _Requested(where, None, place)
 
 
-def _parse_time_ms(place: str) -> int | None:
+def _time_ms_or_none(place: str) -> int | None:
     """Return a time with a zone as epoch milliseconds."""
     try:
         return None if place.isdecimal() else parse_timestamp_ms(place)
@@ -240,7 +240,7 @@ def _expand_to_partitions(
         if each.partition is None and topic is None:
             raise ConfigurationError(f"{each.topic} is not in the source", _FORM)
         numbers = topic.partitions if topic and each.partition is None else [each.partition or 0]
-        time_ms = _parse_time_ms(each.place) if each.place not in _WORDS else None
+        time_ms = _time_ms_or_none(each.place) if each.place not in _WORDS else None
         offsets = None if time_ms is None else offsets_at(time_ms)
         for number in numbers:
             at = TopicPartition(each.topic, number)

@@ -51,14 +51,16 @@ def stop_sink(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopRe
         if read_status(settings).condition in (Condition.RUNNING, Condition.IDLE):
             with suppress(RetryLater):  # it stops all the same, and reads again what was under way
                 pause_sink(settings)
-        before = _store_request(settings, "stop", stopped=True, paused=before.paused)
-    return StopResult(before, _wait_until_participants_left(settings, patience_s))
+        before = _commit_request_with_retries(settings, "stop", stopped=True, paused=before.paused)
+    return StopResult(before, _wait_and_find_remaining_members(settings, patience_s))
 
 
 def start_sink(settings: SinkSettings) -> CommitRecord:
     """End a stop; waiting processes continue within seconds. Raises as ``stop_sink``."""
     before = read_claimable_record(settings)
-    return _store_request(settings, "start", stopped=False) if before.stopped else before
+    return (
+        _commit_request_with_retries(settings, "start", stopped=False) if before.stopped else before
+    )
 
 
 def restart_sink(settings: SinkSettings) -> StopResult:
@@ -76,13 +78,17 @@ def read_claimable_record(settings: SinkSettings) -> CommitRecord:
         return require_claimable_record(settings, table.read())
 
 
-def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
+def _commit_request_with_retries(
+    settings: SinkSettings, command: str, **wanted: bool
+) -> CommitRecord:
     """Store the request in the table's record; try again if the running sink commits first."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
         with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
             view = table.read()
-            record = _without_delivered_commits(tables, require_claimable_record(settings, view))
+            record = _without_delivered_if_single_table(
+                tables, require_claimable_record(settings, view)
+            )
         claim = make_claim(record, command, **wanted)
         try:
             commit_claim_or_raise(settings, view, claim, failed)
@@ -94,7 +100,7 @@ def _store_request(settings: SinkSettings, command: str, **wanted: bool) -> Comm
     raise AssertionError("the last try returns or raises")
 
 
-def _without_delivered_commits(tables: SinkTables, record: CommitRecord) -> CommitRecord:
+def _without_delivered_if_single_table(tables: SinkTables, record: CommitRecord) -> CommitRecord:
     """PENDING-7: acknowledge what the quarantine shows as delivered: it may be another one at the
     next start.
 
@@ -105,7 +111,7 @@ def _without_delivered_commits(tables: SinkTables, record: CommitRecord) -> Comm
     return record.with_pending(tables.undelivered_commits(record))
 
 
-def _wait_until_participants_left(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
+def _wait_and_find_remaining_members(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
     """Return who is still there, and tell them again: one notice may not have been confirmed."""
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S

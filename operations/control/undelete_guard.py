@@ -13,7 +13,9 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, ranges_read_again
-from headgate.control_protocol.rows_deleted_by_people import require_not_read_again as refuse_of_one
+from headgate.control_protocol.rows_deleted_by_people import (
+    require_deleted_rows_stay_deleted as refuse_of_one,
+)
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.tables import open_every_table, open_tables_for_reading
 from headgate.runtime.sink_tables import SinkTables

@@ -39,7 +39,7 @@ from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import (
     PARTITIONS,
     TOPIC,
-    locking_emptied_folder,
+    emptying_and_locking_folder,
     sink_file_text,
 )
 from headgate.operations.local_kafka.broker import (
@@ -140,7 +140,7 @@ def _run_demo(options: Options, screen: Screen, signals: Sequence[int]) -> int:
     )
     screen.show_text(f"Everything is kept in {options.folder}.\n", "dim")
     with ExitStack() as stage:
-        folder = stage.enter_context(locking_emptied_folder(options.folder))
+        folder = stage.enter_context(emptying_and_locking_folder(options.folder))
         kafka = EmbeddedKafka(folder / "kafka", _fetch_jars(screen))
         with screen.showing_spinner("starting Kafka"):
             stage.enter_context(kafka)

@@ -121,12 +121,12 @@ class FailoverScenario:
             self.kill is None
             and self._observation.commits >= COMMITS_BEFORE_KILL
             and self._uncommitted_count > 0
-            and self._have_all_participants_partitions
+            and self._has_every_participant_partitions
             and pid_of(end.member) in self._participants
         )
 
     @property
-    def _have_all_participants_partitions(self) -> bool:
+    def _has_every_participant_partitions(self) -> bool:
         """Return whether each participant has partitions."""
         seen = self._observation.participants
         reading = {pid_of(member) for member, text in seen.items() if text.owned}
@@ -158,7 +158,7 @@ class FailoverScenario:
             case ParticipantArrived(member, partitions):
                 numbers = ", ".join(str(at.partition) for at in partitions)
                 say("participant", f"pid {pid_of(member)} reads partitions {numbers}")
-                if self._have_all_participants_partitions:
+                if self._has_every_participant_partitions:
                     self._stream.lift_backlog_limit()
             case CoordinatorLeads():
                 self._on_coordinator_leads(happening)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.child_process import kill_child, start_child
+from headgate.operations.child_process import kill_child_group, start_child
 
 STOP_SECONDS_MAX = 90
 TAIL_LINES = 15
@@ -41,7 +41,7 @@ class ParticipantProcess:
         trace: TracebackType | None,
     ) -> None:
         """End it and everything that it started, such as its Spark."""
-        kill_child(self._process)
+        kill_child_group(self._process)
 
     @property
     def pid(self) -> int:

@@ -207,12 +207,12 @@ class TripStream:
     def _run(self) -> None:
         try:
             produce(
-                self._bootstrap, self._topic, self._paced_trips(), on_progress=self._count_confirmed
+                self._bootstrap, self._topic, self._paced_trips(), on_progress=self._note_confirmed
             )
         except HeadgateError as error:
             self._failure = error
 
-    def _count_confirmed(self, confirmed: int) -> None:
+    def _note_confirmed(self, confirmed: int) -> None:
         self._confirmed = confirmed
 
     def _paced_trips(self) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.child_process import kill_child, start_child
+from headgate.operations.child_process import kill_child_group, start_child
 from headgate.operations.local_kafka.broker import HOST, find_free_port
 
 BUCKET = "lake"
@@ -71,7 +71,7 @@ class EmbeddedS3:
     def _end_server(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            kill_child(process)
+            kill_child_group(process)
 
 
 def _try_make_bucket(port: int) -> bool:

@@ -16,7 +16,7 @@ _MARK = ".headgate-demo"
 
 
 @contextmanager
-def locking_emptied_folder(folder: Path) -> Iterator[Path]:
+def emptying_and_locking_folder(folder: Path) -> Iterator[Path]:
     """Yield the folder, absolute and empty. What a former demo left in it is removed.
 
     Raises ``ConfigurationError`` if it holds anything else, or if a demo is running in it.

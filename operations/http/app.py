@@ -46,7 +46,7 @@ def serve_sinks(
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"two sinks are called {twice[0]}", "serve them on two ports")
     for settings in sinks[1:]:
-        if not _has_same_http_but_listen(settings, first):
+        if not _has_same_http_except_listen(settings, first):
             raise ConfigurationError(
                 f"[http] of sink {settings.name} is not that of sink {first.name}",
                 "give all sinks of one server the same tokens and certificate, or a server each",
@@ -112,7 +112,7 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
         telemetry.close()
 
 
-def _has_same_http_but_listen(one: SinkSettings, other: SinkSettings) -> bool:
+def _has_same_http_except_listen(one: SinkSettings, other: SinkSettings) -> bool:
     return replace(one.http, listen="") == replace(other.http, listen="")
 
 
@@ -132,7 +132,7 @@ def require_same_http_and_describe_when(before: SinkSettings, now: SinkSettings)
 
     Raises ``ConfigurationError`` for what a server cannot change.
     """
-    if not _has_same_http_but_listen(before, now):
+    if not _has_same_http_except_listen(before, now):
         raise ConfigurationError(
             "[http] has changed, and the server reads it only when it starts",
             "restart headgate serve",
@@ -171,7 +171,7 @@ def _redacting_secrets_of_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
 
 
 @contextmanager
-def serve_with_meters(settings: SinkSettings) -> Iterator[SinkMeters | None]:
+def serving_with_meters_if_configured(settings: SinkSettings) -> Iterator[SinkMeters | None]:
     """Yield the meters of a participant with its own server, if its sink file asks for one."""
     if not settings.http.listen:
         yield None

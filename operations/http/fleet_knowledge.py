@@ -99,7 +99,7 @@ class FollowedFleet:
             return None
         return f"the fleet's reader made no turn for {silent_s:.0f} s"
 
-    def wait_for_change(self, change_number: int, patience_s: float = 3.0) -> None:
+    def wait_briefly_for_change(self, change_number: int, patience_s: float = 3.0) -> None:
         """Wait until a change of this number is read, so that who made it sees it next.
 
         Returns all the same after ``patience_s``, or if nothing is known yet.

@@ -51,7 +51,7 @@ class Choice:
     kind: str = ""
     number: int = 1
 
-    def link_to_page(self) -> str:
+    def escaped_page_url(self) -> str:
         named = {"q": self.text, "show": self.kind, "page": str(self.number)}
         told = {k: v for k, v in named.items() if v and (k, v) != ("page", "1")}
         return escape_text(f"/?{urlencode(told)}" if told else "/")
@@ -92,7 +92,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
         f"<h1>{escape_text(sink.key)}</h1>",
         f'<p>{_state_badge(sink)} <span class="pale">{_place_html(sink)}</span></p>',
         _staleness_html(known),
-        *(f'<p class="error">{text}</p>' for text in _problem_lines(sink, now_ms)),
+        *(f'<p class="error">{text}</p>' for text in _problem_lines_html(sink, now_ms)),
         render_facts({name: _shorten(value) for name, value in _fact_rows(sink, now_ms)}),
     ]
     if sink.spec is not None:
@@ -176,7 +176,7 @@ def _choice_links(fleet: FleetView, choice: Choice) -> str:
 
 def _choice_link(label: str, count: int, kind: str, choice: Choice) -> str:
     current = ' aria-current="true"' if kind == choice.kind else ""
-    link = replace(choice, kind=kind, number=1).link_to_page()
+    link = replace(choice, kind=kind, number=1).escaped_page_url()
     return f'<a href="{link}"{current}>{escape_text(label)} {count:,}</a>'
 
 
@@ -238,7 +238,9 @@ def _page_links(matching: int, total: int, pages: int, choice: Choice) -> str:
     links = []
     for label, number in (("before", choice.number - 1), ("next", choice.number + 1)):
         if 1 <= number <= pages:
-            links.append(f'<a href="{replace(choice, number=number).link_to_page()}">{label}</a>')
+            links.append(
+                f'<a href="{replace(choice, number=number).escaped_page_url()}">{label}</a>'
+            )
     where = f'<span class="pale">{said}, page {choice.number} of {pages}</span>'
     return f'<div class="choices">{where}{"".join(links)}</div>'
 
@@ -283,7 +285,7 @@ def _charts_html(fleet: FleetView) -> str:
 # -------------------------------------------------------------------------------------- one sink
 
 
-def _problem_lines(sink: SinkView, now_ms: int) -> Iterable[str]:
+def _problem_lines_html(sink: SinkView, now_ms: int) -> Iterable[str]:
     if sink.error_code or sink.error_text:
         again = f"; next try {_next_try_text(sink, now_ms)}" if sink.next_try_ms is not None else ""
         text = escape_text(_shorten(sink.error_text, 4_000) + again)

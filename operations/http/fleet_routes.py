@@ -34,12 +34,12 @@ from headgate.runtime.fleet.fleet_changes import (
     SinkUnknown,
     Wanting,
     plan_apply,
+    plan_desired_state,
     plan_drain,
     plan_pinned_move,
     plan_remove,
     plan_restart,
     plan_scale,
-    plan_state,
 )
 from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_topics import change_fleet
@@ -133,7 +133,7 @@ class ServedFleet:
         finally:
             self._changing.release()
         if not asked.is_dry_run and plan.changes:
-            self.followed.wait_for_change(max(each.number for each in plan.changes))
+            self.followed.wait_briefly_for_change(max(each.number for each in plan.changes))
         return plan
 
 
@@ -312,7 +312,7 @@ def _answer_change_of_specs(
     if asked.refuse_act is not None:
         return asked.refuse_act
     try:
-        plan_change = make(name, _parse_body(asked.body))
+        plan_change = make(name, _parse_json_or_sink_file(asked.body))
     except ConfigurationError as error:  # also of a file: what was sent is wrong
         return json_answer(400, {"code": error.code, "error": error.message, "hint": error.hint})
     try:
@@ -325,7 +325,7 @@ def _answer_change_of_specs(
     )
 
 
-def _parse_body(body: bytes) -> Given:
+def _parse_json_or_sink_file(body: bytes) -> Given:
     """Return a JSON object; what does not begin as one is a sink file.
 
     Raises ``ConfigurationError``.
@@ -412,7 +412,7 @@ def _plan_drain(worker: str, given: Given) -> PlanChange:
 def _planner_of_state(state: DesiredState) -> MakePlan:
     def make(name: str, given: Given) -> PlanChange:
         _require_known_keys_and_types(given)
-        return plan_state([name], state)
+        return plan_desired_state([name], state)
 
     return make
 

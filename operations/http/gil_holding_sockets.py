@@ -48,7 +48,7 @@ class KeptSocket(socket.socket):
         self._unread = b""
 
     @property
-    def has_pushed_back(self) -> bool:
+    def has_pushed_back_bytes(self) -> bool:
         """Return whether something is here that was read already, and put back."""
         return bool(self._unread)
 
@@ -159,7 +159,7 @@ class KeptSelector(getattr(selectors, "EpollSelector", selectors.DefaultSelector
         self._unread.add(socket)
 
     def select(self, timeout: float | None = None) -> Any:
-        self._unread = {each for each in self._unread if each.has_pushed_back}
+        self._unread = {each for each in self._unread if each.has_pushed_back_bytes}
         registered = [self.get_map().get(each.fileno()) for each in self._unread]
         again = [(key, key.events & selectors.EVENT_READ) for key in registered if key]
         return [*again, *super().select(0 if again else timeout)]

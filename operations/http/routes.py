@@ -169,7 +169,7 @@ def _answer_for_path(
             _answer_metrics(site) if request.method == "GET" else method_not_allowed_answer("GET")
         )
     if site.fleet is not None:
-        refused = _refusal_of_action(role, site.http, "the worker's file")
+        refused = _refusal_unless_operator(role, site.http, "the worker's file")
         parts, actor = path_parts(path), _actor_of(request)
         asked = Asked(request.method, parts, query, request.body, actor, refused)
         return answer_fleet_request(site.fleet, asked)
@@ -194,7 +194,7 @@ def _answer_for_path(
     return refusal_answer(404, "there is nothing at this path")
 
 
-def _refusal_of_action(role: Role, http: HttpSettings, file: str) -> Answer | None:
+def _refusal_unless_operator(role: Role, http: HttpSettings, file: str) -> Answer | None:
     if role is Role.OPERATOR:
         return None
     hint = "send Authorization: Bearer with http.operator_token"
@@ -259,7 +259,7 @@ def _answer_sink_api(
             if known
             else refusal_answer(404, "a sink has nothing of that name")
         )
-    if refused := _refusal_of_action(role, sink.settings.http, "the sink file"):
+    if refused := _refusal_unless_operator(role, sink.settings.http, "the sink file"):
         return refused
     try:
         given = json.loads(request.body) if request.body.strip() else {}

@@ -86,7 +86,7 @@ class _Waiting:
         self._of_address[caller.address] += 1
         if len(self._until) > self._most:
             self.drop_oldest()
-        self._schedule_drop_late()
+        self._schedule_drop_overdue()
 
     def remove_caller(self, caller: _Caller) -> None:
         self.to_serve.pop(caller, None)
@@ -118,12 +118,12 @@ class _Waiting:
         while self._until:
             self.drop_oldest()
 
-    def _schedule_drop_late(self, earliest: float = 0.0) -> None:
+    def _schedule_drop_overdue(self, earliest: float = 0.0) -> None:
         if self._timer is None and self._until:
             nearest = max(earliest, next(iter(self._until.values())))
-            self._timer = asyncio.get_running_loop().call_at(nearest, self._drop_late)
+            self._timer = asyncio.get_running_loop().call_at(nearest, self._drop_some_overdue)
 
-    def _drop_late(self) -> None:
+    def _drop_some_overdue(self) -> None:
         """Close some of those whose time is over, and more a little later.
 
         Who is closed comes again at once: a thousand would come in one moment. And while some wait
@@ -135,7 +135,7 @@ class _Waiting:
         for until in tuple(islice(self._until.values(), _CLOSED_AT_ONCE)):
             if until <= over:
                 self.drop_oldest()
-        self._schedule_drop_late(earliest=now + _CLOSED_EACH_S)
+        self._schedule_drop_overdue(earliest=now + _CLOSED_EACH_S)
 
 
 def is_head_complete_or_invalid(received: bytes) -> bool:
@@ -146,7 +146,7 @@ def is_head_complete_or_invalid(received: bytes) -> bool:
     )
 
 
-def is_hello_complete_or_absent(received: bytes) -> bool:
+def is_tls_hello_complete_or_absent(received: bytes) -> bool:
     """Return whether that is all of TLS's first record, or is none."""
     return received[0] != _HANDSHAKE or len(received) >= 5 + int.from_bytes(
         received[3:5].ljust(2, b"\xff")
@@ -335,7 +335,7 @@ class _Server:
     def __init__(self, site: Site, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._listening = listening
         self._tls = tls
-        self._is_whole = is_hello_complete_or_absent if tls else is_head_complete_or_invalid
+        self._is_whole = is_tls_hello_complete_or_absent if tls else is_head_complete_or_invalid
         self._config = uvicorn.Config(
             _Application(site),
             interface="asgi3",
@@ -414,7 +414,7 @@ class _Server:
         Who is left over waits no longer than anybody may.
         """
         self._serves = False
-        self._begun = [each for each in self._begun if each.socket.has_pushed_back]
+        self._begun = [each for each in self._begun if each.socket.has_pushed_back_bytes]
         while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
             self._begin_connection(self._waiting.pop_next_to_serve())
         if self._waiting.to_serve:

@@ -21,7 +21,10 @@ from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import read_status
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.telemetry import metric_catalog as names
-from headgate.runtime.telemetry.coordinator_progress import state_gauges, unread_partition_gauges
+from headgate.runtime.telemetry.coordinator_progress import (
+    condition_gauges,
+    unread_partition_gauges,
+)
 from headgate.runtime.telemetry.meters import Gauge
 
 KEPT_S = 2.0
@@ -142,7 +145,7 @@ def _gauges_of_sink(sink: ServedSink) -> list[Gauge]:
         gauges: Iterable[Gauge] = gauges_of_report(sink.status_report())
     except HeadgateError as error:
         gauges = [
-            *state_gauges(Condition.UNKNOWN),
+            *condition_gauges(Condition.UNKNOWN),
             Gauge(names.ERROR_INFO, 1, {"code": error.code}),
         ]
     name = sink.settings.name
@@ -151,7 +154,7 @@ def _gauges_of_sink(sink: ServedSink) -> list[Gauge]:
 
 def gauges_of_report(report: StatusReport) -> Iterable[Gauge]:
     """Return what a report says, as the sink's coordinator would report it."""
-    yield from state_gauges(Condition(report.condition))
+    yield from condition_gauges(Condition(report.condition))
     if report.last_error and not report.last_error.past:
         yield Gauge(names.ERROR_INFO, 1, {"code": report.last_error.code})
     yield Gauge(names.EPOCH, report.epoch)
@@ -159,8 +162,8 @@ def gauges_of_report(report: StatusReport) -> Iterable[Gauge]:
     yield Gauge(names.PENDING_ROWS, report.pending_rows)
     if report.participants_known:
         yield Gauge(names.PARTICIPANTS, len(report.participants))
-    if report.last_rows_ms is not None:
-        yield Gauge(names.LAST_COMMIT, report.last_rows_ms / 1000)
+    if report.last_rows_committed_ms is not None:
+        yield Gauge(names.LAST_COMMIT, report.last_rows_committed_ms / 1000)
     if report.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, report.valid_through_ms / 1000)
     yield from unread_partition_gauges(

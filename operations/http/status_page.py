@@ -64,7 +64,13 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
         error = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
         lag = "-" if report.total_lag is None else format_number(report.total_lag)
         rows.append(
-            (link, state, lag, describe_age(report.last_rows_ms, now_ms), escape_text(error))
+            (
+                link,
+                state,
+                lag,
+                describe_age(report.last_rows_committed_ms, now_ms),
+                escape_text(error),
+            )
         )
     heads = ("sink", "state", "lag", "last rows", "error")
     return render_page("headgate", ["<h1>Sinks</h1>", render_table(heads, rows, {2}, {4})], now_ms)
@@ -104,7 +110,7 @@ def _render_facts(report: StatusReport, now_ms: int) -> str:
         ),
         "oldest record not in the table": f"{describe_duration(max(ages))} old" if ages else "-",
         "valid through": describe_age(report.valid_through_ms, now_ms),
-        "last rows": describe_age(report.last_rows_ms, now_ms),
+        "last rows": describe_age(report.last_rows_committed_ms, now_ms),
         "epoch": str(report.epoch),
         "transaction": report.transaction or "-",
         "open transaction": report.open_transaction or "-",

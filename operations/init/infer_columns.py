@@ -129,7 +129,7 @@ class _ColumnGuess:
         taken_names: set[str] = set()
         for name, there in contents.items():
             try:
-                kind = self._guess_field_type(name, there, f"{path}{name}", taken_names)
+                kind = self._guess_type_and_take_name(name, there, f"{path}{name}", taken_names)
                 typed.append(_FieldGuess(name, kind, there))
             except _NoType as unclear:
                 self.left_out.append((f"{path}{name}", str(unclear)))
@@ -145,7 +145,7 @@ class _ColumnGuess:
                     self._apart.append(rule.proposed_column(own, f"{path}{name}"))
         return typed
 
-    def _guess_field_type(
+    def _guess_type_and_take_name(
         self, name: str, contents: list[Any], path: str, taken_names: set[str]
     ) -> str:
         if not _NAME.fullmatch(name):

@@ -228,7 +228,9 @@ def _propose_from_json(
     looks = known[name]
     documents = [_parse_document(value, name) for value in values]
     envelope = looks.most_common_envelope or Envelope.PLAIN
-    rows = [_row_in(document, envelope) for document in documents if document is not None]
+    rows = [
+        _find_row_in_envelope(document, envelope) for document in documents if document is not None
+    ]
     proposal = propose_columns(row for row in rows if row is not None)
     if name == "connect-json":  # its schemas tell times and decimals from numbers and texts
         place = ROW_PLACES.get(envelope, RowPlace())
@@ -239,7 +241,7 @@ def _propose_from_json(
         name,
         looks,
         replace(proposal, records=looks.record_count, others=looks.unreadable),
-        _fields_if_all_same(key for key in keys if key),
+        _fields_if_same_in_all_keys(key for key in keys if key),
     )
 
 
@@ -253,7 +255,7 @@ def _parse_document(value: bytes | None, format_name: str) -> Document | None:
     return document if isinstance(document, dict) else None
 
 
-def _row_in(document: Document, envelope: Envelope) -> Document | None:
+def _find_row_in_envelope(document: Document, envelope: Envelope) -> Document | None:
     """Return the row in a value, as far as it shows one."""
     if envelope is Envelope.PLAIN:
         return document
@@ -266,7 +268,7 @@ def _row_in(document: Document, envelope: Envelope) -> Document | None:
     return {name: value for name, value in document.items() if name not in ENVELOPE_FIELDS}
 
 
-def _fields_if_all_same(keys: Iterable[Document]) -> tuple[str, ...]:
+def _fields_if_same_in_all_keys(keys: Iterable[Document]) -> tuple[str, ...]:
     """Return the fields of the keys, if all have the same."""
     distinct = {tuple(key) for key in keys}
     return distinct.pop() if len(distinct) == 1 else ()

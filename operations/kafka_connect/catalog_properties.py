@@ -75,15 +75,15 @@ _SQLITE = re.compile(r"jdbc:sqlite:(?:file:)?(.*?)(?:\?.*)?")
 def fill_catalog(report: Report) -> None:
     """Fill ``[catalog]``; a catalog that cannot be a sink's lock is refused."""
     keys = report.keys_below("iceberg.catalog.")
-    catalog = report.section_at("catalog")
+    catalog = report.ensure_section("catalog")
     catalog["name"] = report.connector_value("iceberg.catalog") or "iceberg"
     report.note_kept("iceberg.catalog", "catalog.name")
-    kind = _note_catalog_kind(report, keys)
-    properties = report.section_at("catalog", "properties")
+    kind = _find_and_note_catalog_kind(report, keys)
+    properties = report.ensure_section("catalog", "properties")
     if kind == "hive":
         catalog["backend"] = "java"
-        report.section_at("spark")["writer"] = "spark"
-        report.section_at("spark", "conf")["spark.jars.packages"] = (
+        report.ensure_section("spark")["writer"] = "spark"
+        report.ensure_section("spark", "conf")["spark.jars.packages"] = (
             "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
         )
     properties["type"] = {"jdbc": "sql"}.get(kind, kind)
@@ -93,7 +93,7 @@ def fill_catalog(report: Report) -> None:
     _complete_region(properties)
 
 
-def _note_catalog_kind(report: Report, keys: dict[str, str]) -> str:
+def _find_and_note_catalog_kind(report: Report, keys: dict[str, str]) -> str:
     if made := keys.get("catalog-impl"):
         key, kind = "iceberg.catalog.catalog-impl", _CLASSES.get(made, "")
     elif named := keys.get("type"):
@@ -120,7 +120,7 @@ def _note_catalog_kind(report: Report, keys: dict[str, str]) -> str:
 
 def _fill_catalog_property(report: Report, kind: str, name: str, value: str) -> None:
     key = f"iceberg.catalog.{name}"
-    properties = report.section_at("catalog", "properties")
+    properties = report.ensure_section("catalog", "properties")
     if name in ("type", "catalog-impl"):
         return
     if kind == "jdbc" and name in ("uri", "jdbc.user", "jdbc.password"):
@@ -140,7 +140,7 @@ def _fill_catalog_property(report: Report, kind: str, name: str, value: str) -> 
         properties[name] = report.to_sink_file_value(key, "CATALOG", value)
         report.note_kept(key, "catalog.properties.token, which is never renewed")
     elif name.startswith(("jdbc.", "hadoop.", "table-default.", "table-override.")):
-        report.note_missing(key, "has no counterpart in pyiceberg")
+        report.note_to_add_by_hand(key, "has no counterpart in pyiceberg")
     else:
         target = _RENAMED.get(name, name)
         properties[target] = report.to_sink_file_value(key, "CATALOG", value)
@@ -148,7 +148,7 @@ def _fill_catalog_property(report: Report, kind: str, name: str, value: str) -> 
 
 
 def _fill_jdbc_uri(report: Report) -> None:
-    properties = report.section_at("catalog", "properties")
+    properties = report.ensure_section("catalog", "properties")
     if "uri" in properties:
         return
     address = report.connector_value("iceberg.catalog.uri")
@@ -174,7 +174,7 @@ def _fill_jdbc_uri(report: Report) -> None:
     elif user:
         login = quote(user, safe="")
     if report.connector_value("iceberg.catalog.jdbc.password") or options.pop("password", ""):
-        login += ":" + report.variable_reference(
+        login += ":" + report.add_variable_reference(
             "iceberg.catalog.jdbc.password", "CATALOG_PASSWORD"
         )
     host = rest.netloc.rpartition("@")[2]
@@ -187,7 +187,7 @@ def _fill_jdbc_uri(report: Report) -> None:
 
 
 def _fill_from_hadoop(report: Report) -> None:
-    properties = report.section_at("catalog", "properties")
+    properties = report.ensure_section("catalog", "properties")
     report.note_dropped(
         (key for key in report.keys if key == "iceberg.hadoop-conf-dir"),
         "Hadoop's files are not read; what the store needs is in catalog.properties",
@@ -205,7 +205,7 @@ def _fill_from_hadoop(report: Report) -> None:
         elif name.startswith(("fs.s3a.", "fs.s3.", "fs.AbstractFileSystem", "fs.defaultFS")):
             report.note_dropped((key,), "of Hadoop's client, which is not used")
         else:
-            report.note_missing(key, "Hadoop's configuration is not read")
+            report.note_to_add_by_hand(key, "Hadoop's configuration is not read")
 
 
 def _complete_region(properties: dict[str, str]) -> None:

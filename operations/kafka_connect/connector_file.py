@@ -36,7 +36,7 @@ def read_connector(path: Path) -> dict[str, str]:
     return found
 
 
-def read_worker(path: Path) -> dict[str, str]:
+def read_connect_worker_file(path: Path) -> dict[str, str]:
     """Return the properties of a Connect worker. Raises ``ConnectorFileUnfit``."""
     return read_connector(path)
 

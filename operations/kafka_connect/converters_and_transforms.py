@@ -49,7 +49,7 @@ def fill_format_of_converters(report: Report) -> None:
     converter = report.connector_or_worker_value(key)
     name = converter.rpartition(".")[2]
     form = _format_of_converter(report, converter, name)
-    section = report.section_at("format")
+    section = report.ensure_section("format")
     if not converter:
         report.note_refused(
             key, "stands in the worker's file: give --worker FILE, or --set value.converter=NAME"
@@ -60,12 +60,12 @@ def fill_format_of_converters(report: Report) -> None:
         section["type"] = form
         report.note_kept(key, f'format.type = "{form}"')
         if form == "string" and "transforms" not in report.keys:
-            report.note_missing(
+            report.note_to_add_by_hand(
                 key, "a row of one column: format.options.column, if the table has more"
             )
     _fill_converter_options(report, form or "")
     if report.is_connector_value_true("iceberg.tables.schema-case-insensitive"):
-        report.section_at("format", "options")["case-insensitive"] = "true"
+        report.ensure_section("format", "options")["case-insensitive"] = "true"
     report.note_kept("iceberg.tables.schema-case-insensitive", "format.options.case-insensitive")
     report.note_dropped(
         (k for k in report.keys if k.startswith(("key.converter", "header.converter"))),
@@ -99,7 +99,7 @@ def _fill_converter_options(report: Report, form: str) -> None:
             continue
         name = key.removeprefix(prefix)
         inner = name.removeprefix("schema.registry.")
-        options = report.section_at("format", "options") if form.endswith("-registry") else {}
+        options = report.ensure_section("format", "options") if form.endswith("-registry") else {}
         if name == "apicurio.registry.url":
             base = value.rstrip("/").partition("/apis/")[0]
             options["registry.url"] = report.to_sink_file_value(
@@ -110,7 +110,7 @@ def _fill_converter_options(report: Report, form: str) -> None:
             options[_GLUE[name]] = report.to_sink_file_value(key, "REGISTRY", value)
             report.note_kept(key, f'format.options."{_GLUE[name]}"')
         elif form == "glue-registry" and name == "assumeRoleArn":
-            report.note_missing(
+            report.note_to_add_by_hand(
                 key, 'name a profile with this role: format.options."glue.profile-name"'
             )
         elif inner in _REGISTRY and form.endswith("-registry"):
@@ -119,7 +119,7 @@ def _fill_converter_options(report: Report, form: str) -> None:
         elif inner in _CONVERTER_NOT_NEEDED or name == "schemas.enable":
             report.note_dropped((key,), _OF_JAVA)
         elif inner.startswith("ssl.") or name.startswith("apicurio."):
-            report.note_missing(
+            report.note_to_add_by_hand(
                 key, 'see format.options."registry.*" (docs/guides/record-formats.md)'
             )
         else:
@@ -173,8 +173,10 @@ def fill_record_columns_of_transforms(report: Report) -> None:
         fate = report.fates.get(f"{prefix}type")
         for key in report.keys:
             if key.startswith(prefix) and fate:
-                report.note_fate(
-                    key, _verdict_of_other_keys(fate.verdict), f"see {prefix}type ({kind})"
+                report.note_first_fate(
+                    key,
+                    _verdict_of_other_transform_keys(fate.verdict),
+                    f"see {prefix}type ({kind})",
                 )
     if names:
         report.note_dropped(("transforms",), "each transform has a line of its own")
@@ -182,7 +184,7 @@ def fill_record_columns_of_transforms(report: Report) -> None:
     report.note_dropped(stale, "of no transform in transforms, or used by one that is told of")
 
 
-def _verdict_of_other_keys(of_type: Verdict) -> Verdict:
+def _verdict_of_other_transform_keys(of_type: Verdict) -> Verdict:
     """Return the verdict of a transform's other keys: one refusal says enough."""
     return Verdict.NOT_NEEDED if of_type is Verdict.REFUSED else of_type
 
@@ -201,7 +203,7 @@ def _fill_columns_of_transform(report: Report, prefix: str, kind: str, side: str
         _fill_metadata_columns(report, prefix)
     elif kind == "InsertField" and not report.connector_value(f"{prefix}static.field"):
         _fill_inserted_columns(report, prefix)
-    elif kind == "ReplaceField" and _does_only_exclude(report, prefix):
+    elif kind == "ReplaceField" and _is_harmless_replace_field(report, prefix):
         report.note_dropped((key,), "a field without a column is ignored, unless it is evolved")
     elif kind in _COUNTERPART:
         report.note_refused(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
@@ -211,34 +213,36 @@ def _fill_columns_of_transform(report: Report, prefix: str, kind: str, side: str
         )
 
 
-def _does_only_exclude(report: Report, prefix: str) -> bool:
+def _is_harmless_replace_field(report: Report, prefix: str) -> bool:
     others = ("renames", "include", "whitelist")
     evolves = report.is_connector_value_true("iceberg.tables.evolve-schema-enabled")
     return not evolves and not any(report.connector_value(prefix + name) for name in others)
 
 
-def section_of_record_columns(report: Report) -> dict[str, object]:
+def ensure_record_columns_section(report: Report) -> dict[str, object]:
     """Return the section of record columns, of one table or of many."""
-    return report.section_at("tables" if "tables" in report.document else "table", "record_columns")
+    return report.ensure_section(
+        "tables" if "tables" in report.document else "table", "record_columns"
+    )
 
 
 def _fill_metadata_columns(report: Report, prefix: str) -> None:
     base = report.connector_value(f"{prefix}field_name") or "_kafka_metadata"
-    columns = section_of_record_columns(report)
+    columns = ensure_record_columns_section(report)
     if report.is_connector_value_true(f"{prefix}nested"):
         columns["struct"] = base
     else:
         columns.update({part: f"{base}_{part}" for part in _METADATA})
     report.note_kept(f"{prefix}type", "record_columns, in columns of the same names")
     if report.connector_value(f"{prefix}external_field"):
-        report.note_missing(
+        report.note_to_add_by_hand(
             f"{prefix}external_field", "a column with value = CONSTANT under [[table.columns]]"
         )
 
 
 def _fill_inserted_columns(report: Report, prefix: str) -> None:
     """Take InsertField's parts of a record; a mark (! or ?) only says whether it is optional."""
-    columns = section_of_record_columns(report)
+    columns = ensure_record_columns_section(report)
     for part in _METADATA:
         key = f"{prefix}{part}.field"
         if named := report.connector_value(key).rstrip("!?"):

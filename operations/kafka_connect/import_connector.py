@@ -12,7 +12,10 @@ from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, ConnectorRefused, HeadgateError
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.control_protocol.secret_references import REFERENCE
-from headgate.operations.kafka_connect.connector_file import read_connector, read_worker
+from headgate.operations.kafka_connect.connector_file import (
+    read_connect_worker_file,
+    read_connector,
+)
 from headgate.operations.kafka_connect.translation import Translated, translate_connector
 from headgate.operations.kafka_connect.translation_report import Verdict
 
@@ -37,7 +40,7 @@ def import_connector(
     Returns whether nothing is missing; without a ``folder`` nothing is written. Raises
     ``ConnectorFileUnfit``, and ``ConnectorRefused`` for what a sink cannot do: nothing is written.
     """
-    shared = {**(read_worker(worker) if worker else {}), **(overrides or {})}
+    shared = {**(read_connect_worker_file(worker) if worker else {}), **(overrides or {})}
     sinks = translate_connector(read_connector(connector), shared, left_out=left_out, topic=topic)
     for sink in sinks:
         for text in _describe_fates(sink, alone=len(sinks) == 1):
@@ -47,7 +50,7 @@ def import_connector(
     if folder is not None:
         for path in _write_sink_files(folder, connector, sinks):
             say(f"{path} is written; next: headgate check {path}")
-    return not any(sink.missing_fates for sink in sinks)
+    return not any(sink.fates_to_add_by_hand for sink in sinks)
 
 
 def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:
@@ -69,7 +72,9 @@ def _require_usable_sink(connector: Path, sink: Translated) -> None:
             "then gets other rows than the connector gave it",
         )
     with tempfile.TemporaryDirectory() as folder:
-        _require_loadable(connector, _with_stand_ins(to_toml(sink.document), Path(folder)))
+        _require_loadable(
+            connector, _write_and_refer_to_stand_ins(to_toml(sink.document), Path(folder))
+        )
 
 
 def _require_loadable(connector: Path, text: str) -> None:
@@ -82,7 +87,7 @@ def _require_loadable(connector: Path, text: str) -> None:
         ) from None
 
 
-def _with_stand_ins(text: str, folder: Path) -> str:
+def _write_and_refer_to_stand_ins(text: str, folder: Path) -> str:
     """Return the text with stand-ins for its references: to files, which are written for them."""
     (folder / "one").write_text(_STAND_IN)
     (folder / "pair").write_text(f"user:{_STAND_IN}")
@@ -109,7 +114,7 @@ def _write_sink_files(folder: Path, connector: Path, sinks: Sequence[Translated]
 def _heading_comment(connector: Path, sink: Translated) -> str:
     lines = [
         f"# Made from {connector.name} by `headgate import`.",
-        *(f"# {to_printable_line(str(fate))}" for fate in sink.missing_fates),
+        *(f"# {to_printable_line(str(fate))}" for fate in sink.fates_to_add_by_hand),
         *(
             f"# ${{env:{name}}} is for {to_printable_line(key)}"
             for name, key in sink.variables.items()

@@ -53,8 +53,8 @@ _START = {"earliest": "earliest", "latest": "latest"}
 
 def fill_kafka(report: Report) -> None:
     """Fill ``[kafka]``, ``[kafka.auth]`` and ``source.start_at``."""
-    keys = _client_keys(report)
-    client = report.section_at("kafka")
+    keys = _collect_client_keys(report)
+    client = report.ensure_section("kafka")
     _fill_servers(report, keys)
     _fill_start_at(report, keys)
     _fill_authentication(report, keys)
@@ -71,7 +71,7 @@ class _ClientKey(NamedTuple):
     value: str
 
 
-def _client_keys(report: Report) -> dict[str, _ClientKey]:
+def _collect_client_keys(report: Report) -> dict[str, _ClientKey]:
     """Return the reading client's keys by Kafka's names, and note overridden ones as dropped."""
     found: dict[str, _ClientKey] = {}
     for key, value in report.worker.items():
@@ -90,16 +90,16 @@ def _client_keys(report: Report) -> dict[str, _ClientKey]:
 
 
 def _fill_servers(report: Report, keys: dict[str, _ClientKey]) -> None:
-    client = report.section_at("kafka")
+    client = report.ensure_section("kafka")
     if "bootstrap.servers" in keys:
         key, value = keys["bootstrap.servers"]
         client["bootstrap.servers"] = report.to_sink_file_value(key, "KAFKA", value)
         report.note_kept(key, 'kafka."bootstrap.servers"')
         return
-    client["bootstrap.servers"] = report.variable_reference(
+    client["bootstrap.servers"] = report.add_variable_reference(
         "bootstrap.servers", "KAFKA_BOOTSTRAP_SERVERS"
     )
-    report.note_missing(
+    report.note_to_add_by_hand(
         "bootstrap.servers",
         "stands in the worker's file: give --worker FILE, or set KAFKA_BOOTSTRAP_SERVERS",
     )
@@ -108,14 +108,14 @@ def _fill_servers(report: Report, keys: dict[str, _ClientKey]) -> None:
 def _fill_start_at(report: Report, keys: dict[str, _ClientKey]) -> None:
     """Fill ``source.start_at``: Connect begins at the earliest record unless its consumer says."""
     key, value = keys.get("auto.offset.reset", ("", "earliest"))
-    source = report.section_at("source")
+    source = report.ensure_section("source")
     source["start_at"] = _START.get(value, "earliest")
     if key and value in _START:
         report.note_kept(
             key, "source.start_at, of the very first start; later ones follow the table"
         )
     elif key:
-        report.note_missing(key, f"{value!r}: source.start_at is earliest, latest or a time")
+        report.note_to_add_by_hand(key, f"{value!r}: source.start_at is earliest, latest or a time")
 
 
 def _fill_authentication(report: Report, keys: dict[str, _ClientKey]) -> None:
@@ -130,20 +130,20 @@ def _fill_authentication(report: Report, keys: dict[str, _ClientKey]) -> None:
         _fill_oidc_auth(report, keys, options)
     elif mechanism == "GSSAPI" or module == "Krb5LoginModule":
         service_key, service = keys.get("sasl.kerberos.service.name", ("", "kafka"))
-        report.section_at("kafka", "auth").update(type="kerberos", service_name=service)
+        report.ensure_section("kafka", "auth").update(type="kerberos", service_name=service)
         for key in filter(None, (mechanism_key, service_key)):
             report.note_kept(key, "kafka.auth, type kerberos")
         if jaas_key:
-            report.note_missing(
+            report.note_to_add_by_hand(
                 jaas_key, "no keytab here: the host keeps a ticket (kinit -R, k5start)"
             )
     elif jaas_key and module in ("PlainLoginModule", "ScramLoginModule"):
         _fill_password_auth(report, jaas_key, options)
     elif jaas_key and re.fullmatch(r"\$\{[^}]*\}", jaas):
-        client = report.section_at("kafka")
+        client = report.ensure_section("kafka")
         for name in ("username", "password"):
-            client[f"sasl.{name}"] = report.variable_reference(jaas_key, f"KAFKA_{name}")
-        report.note_missing(
+            client[f"sasl.{name}"] = report.add_variable_reference(jaas_key, f"KAFKA_{name}")
+        report.note_to_add_by_hand(
             jaas_key, "a reference as a whole: set KAFKA_USERNAME and KAFKA_PASSWORD"
         )
     elif jaas_key:
@@ -151,21 +151,23 @@ def _fill_authentication(report: Report, keys: dict[str, _ClientKey]) -> None:
 
 
 def _fill_password_auth(report: Report, key: str, options: dict[str, str]) -> None:
-    client = report.section_at("kafka")
+    client = report.ensure_section("kafka")
     user = options.get("username", "")
     given = "${" not in user
-    client["sasl.username"] = user if given else report.variable_reference(key, "KAFKA_USERNAME")
-    client["sasl.password"] = report.variable_reference(key, "KAFKA_PASSWORD")
+    client["sasl.username"] = (
+        user if given else report.add_variable_reference(key, "KAFKA_USERNAME")
+    )
+    client["sasl.password"] = report.add_variable_reference(key, "KAFKA_PASSWORD")
     report.note_kept(key, 'kafka."sasl.username" and ."sasl.password"')
 
 
 def _fill_msk_auth(report: Report, keys: tuple[str, ...], options: dict[str, str]) -> None:
-    auth = report.section_at("kafka", "auth")
+    auth = report.ensure_section("kafka", "auth")
     auth["type"] = "aws-msk-iam"
-    servers = report.section_at("kafka")["bootstrap.servers"]
+    servers = report.ensure_section("kafka")["bootstrap.servers"]
     if ".amazonaws.com" not in servers:
         region = report.connector_value("iceberg.catalog.client.region")
-        auth["region"] = region or report.variable_reference("sasl.mechanism", "AWS_REGION")
+        auth["region"] = region or report.add_variable_reference("sasl.mechanism", "AWS_REGION")
     if role := options.get("awsRoleArn"):
         auth["role_arn"] = role
     for key in filter(None, keys):
@@ -173,15 +175,15 @@ def _fill_msk_auth(report: Report, keys: tuple[str, ...], options: dict[str, str
 
 
 def _fill_oidc_auth(report: Report, keys: dict[str, _ClientKey], options: dict[str, str]) -> None:
-    auth = report.section_at("kafka", "auth")
+    auth = report.ensure_section("kafka", "auth")
     url_key, url = keys.get("sasl.oauthbearer.token.endpoint.url", ("", ""))
     jaas_key = keys.get("sasl.jaas.config", ("sasl.jaas.config", ""))[0]
     auth["type"] = "oidc"
-    auth["token_url"] = url or report.variable_reference(jaas_key, "KAFKA_TOKEN_URL")
-    auth["client_id"] = options.get("clientId") or report.variable_reference(
+    auth["token_url"] = url or report.add_variable_reference(jaas_key, "KAFKA_TOKEN_URL")
+    auth["client_id"] = options.get("clientId") or report.add_variable_reference(
         jaas_key, "KAFKA_CLIENT_ID"
     )
-    auth["client_secret"] = report.variable_reference(jaas_key, "KAFKA_CLIENT_SECRET")
+    auth["client_secret"] = report.add_variable_reference(jaas_key, "KAFKA_CLIENT_SECRET")
     if scope := options.get("scope"):
         auth["scope"] = scope
     extensions = {
@@ -198,7 +200,7 @@ def _fill_oidc_auth(report: Report, keys: dict[str, _ClientKey], options: dict[s
 
 def _fill_key_and_trust_stores(report: Report, keys: dict[str, _ClientKey]) -> None:
     """Take key and trust stores that librdkafka can read."""
-    client = report.section_at("kafka")
+    client = report.ensure_section("kafka")
     for store, pem in (("truststore", "ssl.ca.location"), ("keystore", "")):
         kind_key, kind = keys.get(f"ssl.{store}.type", ("", "JKS"))
         at_key, at = keys.get(f"ssl.{store}.location", ("", ""))
@@ -210,13 +212,13 @@ def _fill_key_and_trust_stores(report: Report, keys: dict[str, _ClientKey]) -> N
             report.note_kept(at_key, f'kafka."{pem}"')
         elif kind.upper() == "PKCS12" and store == "keystore":
             client["ssl.keystore.location"] = report.to_sink_file_value(at_key, "KAFKA", at)
-            client["ssl.keystore.password"] = report.variable_reference(
+            client["ssl.keystore.password"] = report.add_variable_reference(
                 word_key, "KAFKA_KEYSTORE_PASSWORD"
             )
             report.note_kept(at_key, 'kafka."ssl.keystore.location"')
         else:
             wanted = "ssl.ca.location" if pem else "ssl.keystore.location"
-            report.note_missing(at_key, f'{_JKS}, and write kafka."{wanted}"')
+            report.note_to_add_by_hand(at_key, f'{_JKS}, and write kafka."{wanted}"')
         for key in filter(None, (kind_key, word_key)):
             report.note_dropped((key,), "goes with the store's location")
 

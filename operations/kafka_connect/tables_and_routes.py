@@ -35,12 +35,12 @@ def fill_tables(report: Report, only_table: str | None) -> None:
     """
     tables = tables_of(report)
     if is_routed(report):
-        report.section_at("tables")
+        report.ensure_section("tables")
         _fill_branch(report, tables, routed=True)
         _fill_routes(report, tables)
     elif tables:
         name = only_table or tables[0]
-        table = report.section_at("table")
+        table = report.ensure_section("table")
         table["identifier"] = name
         report.note_kept(
             "iceberg.tables",
@@ -74,12 +74,12 @@ def _fill_branch(report: Report, tables: list[str], *, routed: bool) -> None:
         else:
             report.note_dropped((key,), "of another table")
     if not routed and tables and (branch := branches[tables[0]]) and branch != "main":
-        report.section_at("table")["branch"] = branch
+        report.ensure_section("table")["branch"] = branch
 
 
 def _fill_routes(report: Report, tables: list[str]) -> None:
     field = report.connector_value("iceberg.tables.route-field")
-    section = report.section_at("tables")
+    section = report.ensure_section("tables")
     by_topic = field in _fields_with_topic_name(report)
     if report.is_connector_value_true("iceberg.tables.dynamic-enabled"):
         routes = [_dynamic_route(field, by_topic=by_topic)]
@@ -133,7 +133,9 @@ def _static_route(
     key = f"iceberg.table.{table}.route-regex"
     pattern = report.connector_value(key)
     if not pattern:
-        report.note_missing(key, "without it no record goes to the table, neither there nor here")
+        report.note_to_add_by_hand(
+            key, "without it no record goes to the table, neither there nor here"
+        )
         return None
     whole = f"^(?:{pattern})\\Z"
     try:
@@ -149,7 +151,7 @@ def _static_route(
 def fill_columns_and_creation(report: Report) -> None:
     """Fill what keys say of columns and of the creation of tables; note what becomes of others."""
     routed = "tables" in report.document
-    section = report.section_at("tables" if routed else "table")
+    section = report.ensure_section("tables" if routed else "table")
     if report.is_connector_value_true("iceberg.tables.evolve-schema-enabled"):
         section["schema"] = {"unknown_fields": "evolve"}
     report.note_kept(
@@ -170,7 +172,9 @@ def fill_columns_and_creation(report: Report) -> None:
                 "in a new table (docs/guides/upserts-and-deletes.md)",
             )
         elif key.startswith("iceberg.tables.write-props."):
-            report.note_missing(key, "set it as a property of the table: writers follow the table")
+            report.note_to_add_by_hand(
+                key, "set it as a property of the table: writers follow the table"
+            )
         elif key in ("iceberg.tables.upsert-mode-enabled", "iceberg.tables.cdc-field"):
             _note_upsert_key(report, key)
         elif key.startswith("iceberg.table.") and key.endswith(_OF_TABLE):
@@ -203,7 +207,7 @@ def _fill_creation(report: Report, section: dict[str, Any], *, routed: bool) -> 
         report.note_dropped(("iceberg.tables.auto-create-enabled", *by_key), "no table is created")
         return
     if form not in _CREATE:
-        report.note_missing(
+        report.note_to_add_by_hand(
             "iceberg.tables.auto-create-enabled",
             "records of this format show no columns: declare them under [[tables.table]]",
         )
@@ -211,7 +215,7 @@ def _fill_creation(report: Report, section: dict[str, Any], *, routed: bool) -> 
         return
     create: dict[str, Any] = {"schema": _CREATE[form]}
     report.note_kept("iceberg.tables.auto-create-enabled", "tables.create, for tables to come")
-    if parts := partition_parts(partition):
+    if parts := parse_partition_by(partition):
         create["partition_by"] = parts
     report.note_kept("iceberg.tables.default-partition-by", "tables.create.partition_by")
     if properties:
@@ -224,7 +228,7 @@ def _fill_creation(report: Report, section: dict[str, Any], *, routed: bool) -> 
     tables = [
         {"match": re.escape(t).replace("\\", ""), "partition_by": parts}
         for t in tables_of(report)
-        if (parts := partition_parts(report.connector_value(f"iceberg.table.{t}.partition-by")))
+        if (parts := parse_partition_by(report.connector_value(f"iceberg.table.{t}.partition-by")))
     ]
     if tables:
         section["table"] = tables
@@ -232,7 +236,7 @@ def _fill_creation(report: Report, section: dict[str, Any], *, routed: bool) -> 
         report.note_kept(f"iceberg.table.{table}.partition-by", "tables.table.partition_by")
 
 
-def partition_parts(text: str) -> list[str]:
+def parse_partition_by(text: str) -> list[str]:
     """Return the parts of a partition setting of the connector, in the words of a sink file."""
     found = []
     for part in (p.strip() for p in _PARTS.findall(text)):

@@ -77,7 +77,7 @@ from headgate.tables.iceberg.connector_commits import (
     BranchFiles,
     find_missing_files,
     has_connector_mark,
-    read_branch_files,
+    read_files_ever_on_branch,
     to_written_file,
 )
 from headgate.tables.iceberg.connector_fence import (
@@ -242,7 +242,7 @@ def plan_takeover_of_sink(
     read = _Read(connector, request, control, told, group)
     with open_tables_read_only(settings) as tables:
         _require_unclaimed(settings, tables)
-        names, gone = _find_tables(tables, keys, connector, told)
+        names, gone = _find_tables_of_connector(tables, keys, connector, told)
         filled = [_plan_table(tables, name, read) for name in names]
         found = combine_plans({each.view.table: each.plan for each in filled})
         _require_exact(found, request)
@@ -270,7 +270,7 @@ class _FoundTables(NamedTuple):
     gone: tuple[str, ...]
 
 
-def _find_tables(
+def _find_tables_of_connector(
     tables: SinkTables,
     keys: Mapping[str, str],
     connector: Connector,
@@ -311,7 +311,7 @@ def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
         view = opened.read()
     table = tables.supports_catalog().load_table(name)
     mark = name_of_mark_property(connector.control_topic, connector.group)
-    files = read_branch_files(table, settings.table.branch, mark)
+    files = read_files_ever_on_branch(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
     log = ControlLog(
         [a.announcement_for_table(name) for a in read.told],
@@ -467,7 +467,7 @@ def _find_first_offsets(
         for number, log in state.partitions.items():
             at = TopicPartition(topic, number)
             if at not in known:
-                known[at] = _start_without_announcement(at, connector, request, log.begin)
+                known[at] = _start_offset_without_announcement(at, connector, request, log.begin)
             elif known[at] < log.begin and not request.adopts:
                 raise TakeoverInexact(
                     f"{at}: the table ends at {known[at]}, and the topic begins at {log.begin}",
@@ -482,7 +482,7 @@ def _find_first_offsets(
     return Offsets(known)
 
 
-def _start_without_announcement(
+def _start_offset_without_announcement(
     at: TopicPartition, connector: Connector, request: TakeoverRequest, begin: int
 ) -> int:
     said = (request.began or {}).get(at)
@@ -530,8 +530,10 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
                 settings, takeover.offsets, takeover.topics, records=rows, **facts
             )
             if before := table.view.record:  # of the same command, interrupted
-                record = record.with_number_after(before)
-            _commit_to_table(tables, CommitAttempt(table.view, record, table.files, fence=fence))
+                record = record.with_transaction_after(before)
+            _commit_to_table_or_raise(
+                tables, CommitAttempt(table.view, record, table.files, fence=fence)
+            )
     _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
     claim = make_first_record(settings, takeover.offsets, takeover.topics, epoch=1, **facts)
@@ -562,7 +564,7 @@ def _not_done_error(settings: SinkSettings) -> RetryLater:
     )
 
 
-def _commit_to_table(tables: SinkTables, attempt: CommitAttempt) -> None:
+def _commit_to_table_or_raise(tables: SinkTables, attempt: CommitAttempt) -> None:
     """Commit to one table of several. Raises ``RetryLater`` unless it landed."""
     with closing(tables.open_table(attempt.base.table)) as table:
         outcome = table.commit(attempt)
@@ -615,7 +617,11 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
         record = require_claimable_record(settings, view)
         pending = tables.undelivered_commits(record)
         fenced = []
-        names = _find_tables(tables, keys, connector, told).present if settings.tables else ()
+        names = (
+            _find_tables_of_connector(tables, keys, connector, told).present
+            if settings.tables
+            else ()
+        )
         for name in names:
             with closing(tables.open_table(name)) as opened:
                 fenced.append(opened.read())
@@ -641,7 +647,7 @@ def carry_out_way_back(settings: SinkSettings, way: WayBack) -> None:
             assert view.record is not None, "only tables of the sink are fenced"
             sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
             record = view.record.next_without_rows(claim.transaction, sender)
-            _commit_to_table(tables, CommitAttempt(view, record, fence=mark))
+            _commit_to_table_or_raise(tables, CommitAttempt(view, record, fence=mark))
     write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 
 

@@ -121,7 +121,7 @@ class _Judged:
     halves: list[Announcement] = field(default_factory=list)
     by_mark: int = 0
 
-    def judge_announcement(self, announced: Announcement) -> bool:
+    def judge_whether_in_table(self, announced: Announcement) -> bool:
         """TAKEOVER-4: all of its files are in the branch's history, or the mark speaks for them."""
         missing = {path: n for path, n in announced.files.items() if path not in self.history.ever}
         if not missing:
@@ -150,13 +150,13 @@ def plan_takeover(
     also adds what the connector lost.
     """
     judged = _Judged(history)
-    held = [judged.judge_announcement(each) for each in log.announcements]
+    held = [judged.judge_whether_in_table(each) for each in log.announcements]
     told = _group_by_partition(log.announcements, held)
     moved = [
         text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)
     ]
     unknown = [*_describe_lost_announcements(log, history), *moved]
-    partitions, doubts = [], [*unknown, *map(_describe_half_held, judged.halves)]
+    partitions, doubts = [], [*unknown, *map(_describe_partly_committed, judged.halves)]
     for at in sorted({*told, *group}):
         of_group = group.get(at, max((end for end, *_ in told.get(at, ())), default=0))
         start, found = _find_start_of(at, told.get(at, []), log, (began or {}).get(at))
@@ -306,7 +306,7 @@ def _describe_lost_announcements(log: ControlLog, history: TableHistory) -> list
     ]
 
 
-def _describe_half_held(half: Announcement) -> str:
+def _describe_partly_committed(half: Announcement) -> str:
     return (
         f"control partition {half.control_partition}, offsets {half.first} to {half.last}: only "
         "some files of this announcement are in the table"

@@ -88,7 +88,7 @@ class Translated:
         return tuple(fate for fate in self.fates if fate.verdict is Verdict.REFUSED)
 
     @property
-    def missing_fates(self) -> tuple[Fate, ...]:
+    def fates_to_add_by_hand(self) -> tuple[Fate, ...]:
         return tuple(fate for fate in self.fates if fate.verdict is Verdict.MISSING)
 
 
@@ -124,7 +124,7 @@ def _translate_to_one_sink(
 ) -> Translated:
     report = Report(keys, worker)
     for key in left_out:
-        report.note_fate(key, Verdict.NOT_NEEDED, "left out, as asked")
+        report.note_first_fate(key, Verdict.NOT_NEEDED, "left out, as asked")
     name = to_sink_name(
         report.connector_value("name") or report.connector_value("iceberg.tables") or "connector"
     )
@@ -141,7 +141,7 @@ def _translate_to_one_sink(
     fill_columns_and_creation(report)
     _fill_quarantine(report)
     _fill_commit_interval(report)
-    report.section_at("spark").setdefault("writer", "in-process")
+    report.ensure_section("spark").setdefault("writer", "in-process")
     _note_other_keys(report)
     fates = tuple(report.fates.values())
     return Translated(name, _in_section_order(report.document), fates, dict(report.variables))
@@ -174,7 +174,7 @@ def _note_class(report: Report) -> None:
 
 
 def _fill_topics(report: Report, first_topic: str) -> None:
-    source = report.section_at("source")
+    source = report.ensure_section("source")
     if named := report.connector_value("topics"):
         source["topics"] = [t.strip() for t in named.split(",") if t.strip()]
         report.note_kept("topics", "source.topics")
@@ -188,14 +188,14 @@ def _fill_topics(report: Report, first_topic: str) -> None:
         re.compile(pattern)
     except re.error as error:
         report.note_refused("topics.regex", f"Java's pattern is none of Python's: {error}")
-    leads = first_topic or report.variable_reference("topics.regex", "FIRST_TOPIC")
+    leads = first_topic or report.add_variable_reference("topics.regex", "FIRST_TOPIC")
     source["topics"] = [leads, f"^(?:{pattern})\\Z"]
     if first_topic:
         report.note_kept(
             "topics.regex", f"source.topics; {first_topic} leads, for a pattern cannot"
         )
     else:
-        report.note_missing(
+        report.note_to_add_by_hand(
             "topics.regex",
             "a pattern cannot stand first: give --topic NAME, one that matches it and will stay, "
             "or set FIRST_TOPIC",
@@ -203,7 +203,7 @@ def _fill_topics(report: Report, first_topic: str) -> None:
 
 
 def _fill_quarantine(report: Report) -> None:
-    quarantine = report.section_at("quarantine")
+    quarantine = report.ensure_section("quarantine")
     tolerant = report.connector_value("errors.tolerance").lower() == "all"
     quarantine["policy"] = "quarantine" if tolerant else "fail"
     quarantine["tombstones"] = "skip"  # the connector drops records without a value
@@ -235,7 +235,7 @@ def _fill_commit_interval(report: Report) -> None:
     if not text.isdecimal() or int(text) == 0:
         report.note_refused(_INTERVAL, f"{text!r} is not a number of milliseconds")
         return
-    coordinator = report.section_at("coordinator")
+    coordinator = report.ensure_section("coordinator")
     interval = int(text)
     coordinator["commit_interval_ms"] = interval
     age = 4 * (interval + 30_000)

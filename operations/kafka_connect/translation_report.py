@@ -72,7 +72,7 @@ class Report:
         """Return the connector's keys below a prefix, without it."""
         return {k.removeprefix(prefix): v for k, v in self.keys.items() if k.startswith(prefix)}
 
-    def note_fate(self, key: str, verdict: Verdict, text: str) -> None:
+    def note_first_fate(self, key: str, verdict: Verdict, text: str) -> None:
         """Note what became of a key, unless that is noted already.
 
         Of a key that nobody wrote only what is wrong is noted.
@@ -84,19 +84,19 @@ class Report:
     def note_kept(self, key: str, text: str) -> None:
         names = [name for name, of in self.variables.items() if of == key]
         read = f", read from {' and '.join(names)}" if names else ""
-        self.note_fate(key, Verdict.KEPT, f"as {text}{read}")
+        self.note_first_fate(key, Verdict.KEPT, f"as {text}{read}")
 
     def note_dropped(self, keys: Iterable[str], why: str) -> None:
         for key in keys:
-            self.note_fate(key, Verdict.NOT_NEEDED, why)
+            self.note_first_fate(key, Verdict.NOT_NEEDED, why)
 
     def note_refused(self, key: str, why: str) -> None:
-        self.note_fate(key, Verdict.REFUSED, why)
+        self.note_first_fate(key, Verdict.REFUSED, why)
 
-    def note_missing(self, key: str, what: str) -> None:
-        self.note_fate(key, Verdict.MISSING, what)
+    def note_to_add_by_hand(self, key: str, what: str) -> None:
+        self.note_first_fate(key, Verdict.MISSING, what)
 
-    def section_at(self, *path: str) -> dict[str, Any]:
+    def ensure_section(self, *path: str) -> dict[str, Any]:
         """Return a section of the sink file, made where it is not there yet."""
         found = self.document
         for name in path:
@@ -111,21 +111,21 @@ class Report:
         name = _PREFIXES.sub("", key)
         whole = _TEMPLATE.fullmatch(value)
         if whole:
-            return self._reference_to_variable(key, whole[1], f"{prefix}_{name}")
+            return self._replace_template_reference(key, whole[1], f"{prefix}_{name}")
         if is_secret(name) or _LOGIN.search(value):
-            return self.variable_reference(key, f"{prefix}_{name}")
+            return self.add_variable_reference(key, f"{prefix}_{name}")
         return _TEMPLATE.sub(
-            lambda m: self._reference_to_variable(key, m[1], f"{prefix}_{name}"), value
+            lambda m: self._replace_template_reference(key, m[1], f"{prefix}_{name}"), value
         )
 
-    def _reference_to_variable(self, key: str, inside: str, fallback: str) -> str:
+    def _replace_template_reference(self, key: str, inside: str, fallback: str) -> str:
         """Return what stands for a reference of Connect or of a template: a variable."""
         provider, _, rest = inside.rpartition(":")
         if provider.partition(":")[0] not in ("", "env") or not re.fullmatch(r"\w+", rest):
-            return self.variable_reference(key, fallback)
-        return self.variable_reference(key, rest)
+            return self.add_variable_reference(key, fallback)
+        return self.add_variable_reference(key, rest)
 
-    def variable_reference(self, key: str, name: str) -> str:
+    def add_variable_reference(self, key: str, name: str) -> str:
         """Return the reference to a variable that a person sets, and remember for which key."""
         name = _NOT_IN_NAME.sub("_", name.upper()).strip("_")
         name = f"_{name}" if name[:1].isdigit() else name

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.child_process import kill_child, start_child
+from headgate.operations.child_process import kill_child_group, start_child
 from headgate.operations.java_installation import (
     Progress,
     fetch_jars,
@@ -135,7 +135,7 @@ class EmbeddedKafka:
         """Kill the process like a power cut; has no effect if the broker is not running."""
         process, self._process = self._process, None
         if process is not None:
-            kill_child(process)
+            kill_child_group(process)
 
     def restart(self) -> None:
         """Stop if running, and start again with the same data on the same port."""

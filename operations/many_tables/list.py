@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import (
-    count_decided_rows,
+    count_decided_rows_by_table,
     open_tables_for_reading,
     open_tables_one_by_one,
 )
@@ -85,7 +85,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
             pending[pending_commit.table] = (
                 pending.get(pending_commit.table, 0) + pending_commit.record_count
             )
-        decided = count_decided_rows(settings.quarantine, history)
+        decided = count_decided_rows_by_table(settings.quarantine, history)
         named = _tables_of_topics(settings.tables, record)
         described = {
             name: _to_filled_table_or_error(name, table, pending.get(name, 0))

@@ -50,8 +50,8 @@ from headgate.kafka.push_source import Record
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     build_table_start,
+    commit_record_of_checked_view,
     create_and_change_tables,
-    require_commit_record,
     require_many_tables,
     require_unkeyed,
 )
@@ -144,8 +144,8 @@ class _ReplaySession:
         places: Sequence[Place] = self._quarantine.places_for_table(name)
         given = ReplayedTable(name)
         while True:
-            _, view = self._tables.require_unchanged_table(name)
-            before = require_commit_record(view).replayed
+            _, view = self._tables.require_table_as_sink_left_it(name)
+            before = commit_record_of_checked_view(view).replayed
             left = [place for place in places if not is_given_back(place, before)]
             if not left:
                 return given
@@ -157,9 +157,9 @@ class _ReplaySession:
             self._commit_portion(view, files, records, until)
             bad = len(portion) - records
             given = ReplayedTable(name, given.records + records, given.left + bad)
-            places = self._require_portion_still_there(name, portion, places)
+            places = self._reopen_and_require_portion(name, portion, places)
 
-    def _require_portion_still_there(
+    def _reopen_and_require_portion(
         self, name: str, portion: Sequence[Place], places: Sequence[Place]
     ) -> Sequence[Place]:
         """Return the places that the quarantine holds by now.
@@ -214,7 +214,7 @@ class _ReplaySession:
         """
         tables = self._sink_tables.with_settings(_with_only_route_to(self._settings, name))
         settings = tables.settings
-        ranges = _ranges_of_portion(portion)
+        ranges = _ranges_around_portion(portion)
         places = {(place.at, place.offset) for place in portion}
         records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
         for record in self._quarantine.read_records(name, ranges):
@@ -254,15 +254,15 @@ class _ReplaySession:
         Nobody else replays.
         """
         table = self._tables.open_table(view.table)
-        reason, before = "", require_commit_record(view).replayed
+        reason, before = "", commit_record_of_checked_view(view).replayed
         for _ in range(_TRIES):
-            record = _with_replayed(require_commit_record(view), records, until)
+            record = _with_replayed(commit_record_of_checked_view(view), records, until)
             outcome = table.commit(CommitAttempt(view, record, files))
             if isinstance(outcome, Landed):
                 return
             reason = outcome.reason
-            _, view = self._tables.require_unchanged_table(view.table)
-            now = require_commit_record(view)
+            _, view = self._tables.require_table_as_sink_left_it(view.table)
+            now = commit_record_of_checked_view(view)
             if now.replayed == until and not isinstance(outcome, Refused):
                 return
             if now.replayed != before or not isinstance(outcome, Refused):
@@ -297,7 +297,7 @@ def _replayed_up_to(
 
 def _with_replayed(record: CommitRecord, records: int, until: Replayed) -> CommitRecord:
     """Return the record of the last delivery, with what was given back added."""
-    return record.with_rows_given_back(records, until, command=REPLAY, actor=current_actor())
+    return record.with_missed_rows_replayed(records, until, command=REPLAY, actor=current_actor())
 
 
 def _with_only_route_to(settings: SinkSettings, name: str) -> SinkSettings:
@@ -322,7 +322,7 @@ def _with_only_route_to(settings: SinkSettings, name: str) -> SinkSettings:
     return replace(settings, tables=tables, quarantine=quarantine)
 
 
-def _ranges_of_portion(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:
+def _ranges_around_portion(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:
     ranges: dict[TopicPartition, OffsetRange] = {}
     for place in portion:  # in order
         begin = ranges[place.at].begin if place.at in ranges else place.offset

@@ -49,7 +49,7 @@ def resume_tables(
     kept = {
         name
         for name in asked
-        if name in gone and not (names and _may_create(settings.tables, name))
+        if name in gone and not (names and _can_create_again(settings.tables, name))
     }
     resumed = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
     refused = [f"{name} stays suspended: {suspended[name].why}" for name in sorted(kept)]
@@ -101,7 +101,7 @@ def _wait_until_open(
     until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
     while True:
         with open_tables_for_reading(settings) as tables:
-            waiting = _describe_tables_not_open_yet(tables, names, gone)
+            waiting = _find_tables_not_open_yet(tables, names, gone)
         if not waiting:
             return
         if time.monotonic() >= until_s:
@@ -117,7 +117,7 @@ class _NotOpenYet(NamedTuple):
     hint: str
 
 
-def _describe_tables_not_open_yet(
+def _find_tables_not_open_yet(
     tables: SinkTables, names: Collection[str], gone: Collection[str]
 ) -> dict[str, _NotOpenYet]:
     """Return, by table that takes no rows yet, why not and what to do."""
@@ -137,7 +137,7 @@ def _describe_tables_not_open_yet(
     return waiting
 
 
-def _may_create(tables: TablesSettings, table: str) -> bool:
+def _can_create_again(tables: TablesSettings, table: str) -> bool:
     """Return whether the sink can create the table again (LEDGER-2)."""
     creates_from = tables.create.schema
     each = section_of_table(tables, table)

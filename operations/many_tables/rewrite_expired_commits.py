@@ -26,7 +26,7 @@ from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import FileRows
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
-    require_commit_record,
+    commit_record_of_checked_view,
     require_many_tables,
     require_unkeyed,
 )
@@ -99,7 +99,7 @@ def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> C
     return columns
 
 
-def rewrite_expired_of_tables(
+def rewrite_expired_commits_of_tables(
     settings: SinkSettings, names: Collection[str]
 ) -> tuple[RewrittenTable, ...]:
     """Write again what has expired of these tables; without names, of all that are in order.
@@ -114,7 +114,7 @@ def rewrite_expired_of_tables(
         session = _RewriteSession(tables, columns)
         written = tuple(
             map(
-                session.rewrite_expired_of_table,
+                session.rewrite_expired_commits_of_table,
                 sorted(names) if names else session.rewritable_tables(),
             )
         )
@@ -142,7 +142,7 @@ class _RewriteSession:
     def rewritable_tables(self) -> Sequence[str]:
         """Return routed tables without a key that have expired pending commits and were not
         replaced since."""
-        ledger, settings = require_commit_record(self._tables.ledger), self._settings
+        ledger, settings = commit_record_of_checked_view(self._tables.ledger), self._settings
         names = {
             pending_commit.table
             for pending_commit in self._expired
@@ -151,20 +151,20 @@ class _RewriteSession:
         names -= {settings.quarantine.table, *self._tables.suspension_reasons()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
-    def rewrite_expired_of_table(self, name: str) -> RewrittenTable:
+    def rewrite_expired_commits_of_table(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
-            reader, view = self._tables.require_unchanged_table(name)
+            reader, view = self._tables.require_table_as_sink_left_it(name)
             if not (pending_commits := self._require_rewritable_commits(view)):
                 return RewrittenTable(name)
             files, present, deleted = self._write_remaining_rows(reader, pending_commits)
             rows = sum(file.records for file in files)
             until = replace(
-                require_commit_record(view).replayed or Replayed(),
+                commit_record_of_checked_view(view).replayed or Replayed(),
                 expired=max(d.transaction for d in pending_commits),
             )
-            record = require_commit_record(view).with_rows_given_back(
+            record = commit_record_of_checked_view(view).with_missed_rows_replayed(
                 rows, until, command=REREAD, actor=current_actor()
             )
             outcome = self._tables.open_table(name).commit(
@@ -177,7 +177,9 @@ class _RewriteSession:
                 delete_quietly(reader.table.io, [file.path for file in files])
                 continue
             if (
-                require_commit_record(self._tables.require_unchanged_table(name)[1]).replayed
+                commit_record_of_checked_view(
+                    self._tables.require_table_as_sink_left_it(name)[1]
+                ).replayed
                 == until
             ):
                 return RewrittenTable(name, rows, present, deleted)
@@ -193,7 +195,7 @@ class _RewriteSession:
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
         delivery may still land, or older commits are still pending.
         """
-        record, of = require_commit_record(view), f"what expired of {view.table}"
+        record, of = commit_record_of_checked_view(view), f"what expired of {view.table}"
         done = record.replayed.expired if record.replayed else None
         pending = [
             pending_commit for pending_commit in self._expired if pending_commit.table == view.table
@@ -220,7 +222,7 @@ class _RewriteSession:
             )
         until, still = (
             max(pending_commit.transaction for pending_commit in pending_commits),
-            require_commit_record(self._tables.ledger).pending_commits,
+            commit_record_of_checked_view(self._tables.ledger).pending_commits,
         )
         older = any(d.secondary == view.uuid and d.transaction <= until for d in still)
         if older or not all(
@@ -320,11 +322,13 @@ class _RewriteSession:
         ``delivered``: the records of what a delivery has brought after all.
         """
         listed = reader.history().deleted.ranges_of_topics(
-            require_commit_record(self._tables.ledger).topic_ids
+            commit_record_of_checked_view(self._tables.ledger).topic_ids
         )
         gone = {}
         for at, seen in expired.partitions.items():
-            once = delivered.ensure_offsets_of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
+            once = delivered.get_or_add_offsets_of(at).offsets | bitmap_of_ranges(
+                listed.get(at, ())
+            )
             if left := (seen.offsets & once) - present.get(at, BitMap64()):
                 gone[at] = left
         return gone

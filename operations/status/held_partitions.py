@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headgate.config.cdc_settings import ChangesSettings
-from headgate.config.keyed_table_checks import find_added_partitions
+from headgate.config.keyed_table_checks import find_added_keyed_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import TopicPartition
@@ -43,7 +43,7 @@ def find_held_partitions(
     """Return those of ``logs`` that are not read yet. ``stored``: what the table has offsets of."""
     return tuple(
         HeldPartition(at.topic, at.partition, logs[at].begin, logs[at].end, len(logs[at]))
-        for at in sorted(find_added_partitions(settings, stored, logs))
+        for at in sorted(find_added_keyed_partitions(settings, stored, logs))
     )
 
 
@@ -74,17 +74,19 @@ def describe_held_partitions(
     held_ms = changes.added_partitions_hold_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
-    if changes.requires_partition_multiples and (unordered := _describe_no_multiples(held)):
+    if changes.requires_multiple_of_partition_count and (
+        unordered := _describe_topics_not_multiplied(held)
+    ):
         return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]
     why = (
         f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what the "
         "older ones held then is in the table. The table does not say since when"
-        f"{_describe_hold_not_before(commits)}; the coordinator's log does (partitions.held)"
+        f"{_describe_earliest_hold_begin(commits)}; the coordinator's log does (partitions.held)"
     )
     return [f"{text}. They are {why}"]
 
 
-def _describe_no_multiples(held: Collection[HeldPartition]) -> str:
+def _describe_topics_not_multiplied(held: Collection[HeldPartition]) -> str:
     """Say which topics were not multiplied; empty if all were."""
     counts: dict[str, tuple[int, int]] = {}
     for each in held:
@@ -97,9 +99,11 @@ def _describe_no_multiples(held: Collection[HeldPartition]) -> str:
     )
 
 
-def _describe_hold_not_before(commits: Iterable[SinkCommit]) -> str:
+def _describe_earliest_hold_begin(commits: Iterable[SinkCommit]) -> str:
     """Name the newest claim: each coordinator begins to count again."""
-    claims = [each for each in commits if each.record.is_claim and not each.record.is_by_operator]
+    claims = [
+        each for each in commits if each.record.is_claim and not each.record.is_operator_claim
+    ]
     if not claims:
         return ""
     epoch, claimed_ms = claims[-1].record.transaction.epoch, claims[-1].committed_ms

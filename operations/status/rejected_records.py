@@ -50,7 +50,7 @@ def read_newest_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ..
 def _read_newest_rows(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if unsent := tables.unsent_dead_letters(name):
-        return list(unsent.newest_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
+        return list(unsent.last_rows_of_newest_commit(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
     with tables.open_for_reading(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
@@ -66,7 +66,9 @@ def _read_newest_rows(tables: SinkTables) -> list[dict[str, Any]]:
             return list(deque(islice(rows, _ROWS_LOOKED_AT), maxlen=SHOWN))
         if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
             return []
-        return select_newest(_read_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
+        return select_rows_of_newest_commit(
+            _read_rows(reader, (*_COLUMNS, "sink"), None), settings.name
+        )
 
 
 def _read_rows(
@@ -79,7 +81,9 @@ def _read_rows(
                 yield from batch.to_pylist()
 
 
-def select_newest(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
+def select_rows_of_newest_commit(
+    rows: Iterator[dict[str, Any]], sink: SinkName
+) -> list[dict[str, Any]]:
     """Select the newest rows by their own columns, for a table that cannot list committed files."""
     newest, kept = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:

@@ -117,7 +117,7 @@ class StatusReport:
         return sum(each.records for each in self.held)
 
     @property
-    def last_rows_ms(self) -> int | None:
+    def last_rows_committed_ms(self) -> int | None:
         """When a commit last added rows, among those that are shown; claims add none."""
         return next((each.committed_ms for each in self.transactions if each.records), None)
 

@@ -26,7 +26,7 @@ def describe_connector_commits(connector: FencedConnector) -> str:
     )
 
 
-def require_nobody_returned(cluster: Cluster, connector: FencedConnector) -> None:
+def require_connector_not_returned(cluster: Cluster, connector: FencedConnector) -> None:
     """Raise ``ConnectorReturned`` for a connector that commits, or has tasks; as ``group``."""
     if said := describe_connector_commits(connector):
         raise ConnectorReturned(said, _DELETE)

@@ -35,7 +35,7 @@ from headgate.operations.access.kafka_connection import opening_source_topics, r
 from headgate.operations.access.tables import (
     describe_unusable_tables,
     find_start_error,
-    find_start_error_of_table,
+    find_unfinished_rollback_error,
     open_tables_for_reading,
 )
 from headgate.operations.status.held_partitions import (
@@ -55,7 +55,7 @@ from headgate.operations.status.report import (
 )
 from headgate.operations.status.returned_connector import (
     fenced_connector_of,
-    require_nobody_returned,
+    require_connector_not_returned,
 )
 from headgate.runtime.health import (
     EXIT_CODES,
@@ -252,7 +252,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
     try:
         with open_tables_for_reading(settings) as tables:
             history = tables.reader.history(newest)
-            refused = find_start_error_of_table(tables)
+            refused = find_unfinished_rollback_error(tables)
             pending = tables.undelivered_commits(history.current_record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redact, [*gone, MEND_TABLES] if gone else [])
@@ -426,7 +426,7 @@ def _count_and_note_silent_members(cluster: Cluster, group: str, topic: str, not
 
 def _note_returned_connector(cluster: Cluster, connector: FencedConnector, notes: _Notes) -> None:
     try:
-        require_nobody_returned(cluster, connector)
+        require_connector_not_returned(cluster, connector)
     except (RetryLater, ConfigurationError) as error:
         notes.note_failure(f"members of group {connector.group} are", error)
 

@@ -42,7 +42,7 @@ class Plan:
     lines: tuple[str, ...] = ()
 
 
-def changed_files(plan: Plan) -> Mapping[SinkName, str]:
+def files_of_changed_sinks(plan: Plan) -> Mapping[SinkName, str]:
     """Return the file of each sink that a plan changes."""
     specs = [each for each in plan.changes if isinstance(each, SinkSpec)]
     return {sink_of_key(spec.key): spec.file for spec in specs}
@@ -102,7 +102,7 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
     return plan
 
 
-def plan_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
+def plan_desired_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
     """Plan that these sinks run, are paused, or are stopped."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:

@@ -55,7 +55,7 @@ from headgate.runtime.fleet.fleet_records import (
 from headgate.runtime.fleet.fleet_topics import (
     FleetReader,
     missing_topic_error,
-    parse_spec_record,
+    parse_command_record,
     read_reported_lags,
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
@@ -176,7 +176,7 @@ class FleetMember:
         return DesiredSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
 
     def _write_file(self, key: str, spec: SinkSpec, path: Path) -> None:
-        _require_file_of_sink(key, spec)
+        _require_file_names_its_sink(key, spec)
         text = with_fleet_settings(
             spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms
         )
@@ -334,12 +334,12 @@ class FleetMember:
         self._held.on_lost()  # of a seat before this one
         try:
             with closing(member):
-                self._follow_slots(member, wire, admin, facts.topic_id)
+                self._follow_slots_until_left(member, wire, admin, facts.topic_id)
         finally:
             self._balancer.start_or_stop(leads=False)  # others balance, where this one has no seat
         self._on_left()
 
-    def _follow_slots(
+    def _follow_slots_until_left(
         self, member: SlotMember, wire: CommandWire, admin: TopicAdmin, topic_id: TopicId
     ) -> None:
         looked_s = time.monotonic()
@@ -354,7 +354,7 @@ class FleetMember:
                 orphans_s = now_s
                 self._release_orphans_with_new_specs()
             self._balancer.start_or_stop(
-                leads=0 in self._held.owned_slots and not self._held.orphans
+                leads=0 in self._held.owned_and_read_slots and not self._held.orphans
             )
 
     def _poll_group(
@@ -381,7 +381,7 @@ class FleetMember:
                 case SlotRead(slot):
                     self._held.on_slot_read(slot)
                 case CompactedRecord():
-                    self._held.on_record(parse_spec_record(event, wire))
+                    self._held.on_record(parse_command_record(event, wire))
         self._held.on_tick(now_ms)
         self._share_followed_specs_with_worker()
         if self._held.is_drain_requested(self._name, self._incarnation):
@@ -428,7 +428,7 @@ class FleetMember:
         except Unreachable:  # asked again: the seat is none the worse
             return
         said = frozenset(key for _, key in records.specs)
-        self._held.on_specs_elsewhere(said & self._held.orphans.keys())
+        self._held.release_orphans(said & self._held.orphans.keys())
         self._share_followed_specs_with_worker()
 
     def _share_followed_specs_with_worker(self) -> None:
@@ -441,7 +441,7 @@ class FleetMember:
             _log.warning("sink %s", text, extra=event_extra(LogEvent.SINK_STATE))
         specs = self._held.followed_specs()
         with self._lock:
-            self._specs, self._owned = specs, self._held.owned_slots
+            self._specs, self._owned = specs, self._held.owned_and_read_slots
             self._here = frozenset(self._held.slots)
             self._refused = frozenset(refused)
 
@@ -475,7 +475,7 @@ def _make_working_folder(name: str) -> Path:
     return path
 
 
-def _require_file_of_sink(key: str, spec: SinkSpec) -> None:
+def _require_file_names_its_sink(key: str, spec: SinkSpec) -> None:
     """Raise ``SpecNotBelieved`` if the file is another sink's. What cannot be read, its process
     tells."""
     name = (parse_sink_document(spec.file) or {}).get("name")

@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.control_protocol.event_codec import record_codec
+from headgate.control_protocol.event_codec import dataclass_codec
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.message_encoding import (
     MESSAGE_BYTES_MAX,
@@ -20,7 +20,7 @@ from headgate.control_protocol.message_encoding import (
     AvroMessages,
     Skipped,
     SkipReason,
-    undecodable_message,
+    skipped_as_undecodable,
 )
 from headgate.control_protocol.signatures import Keys, split_signed_message
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -191,7 +191,7 @@ _KINDS: dict[str, Any] = {name: kind for kind, name in _NAMES.items()}
 def _encode(value: Any) -> bytes:
     kind: Any = type(value)
     name = _NAMES[kind]
-    message = _MESSAGES.serialize(name, record_codec(kind).write(value))
+    message = _MESSAGES.serialize(name, dataclass_codec(kind).write(value))
     if len(message) > MESSAGE_BYTES_MAX:
         raise ValueError(f"a {name} of {len(message)} bytes; at most {MESSAGE_BYTES_MAX} fit")
     return message
@@ -203,11 +203,11 @@ def _decode_or_skip(message: bytes) -> FleetCommand | ObservedSink | ObservedWor
         return parsed
     name, form = parsed
     try:
-        decoded: FleetCommand | ObservedSink | ObservedWorker = record_codec(_KINDS[name]).read(
+        decoded: FleetCommand | ObservedSink | ObservedWorker = dataclass_codec(_KINDS[name]).read(
             form
         )
     except UNREADABLE as problem:
-        return undecodable_message(name, problem)
+        return skipped_as_undecodable(name, problem)
     return decoded
 
 

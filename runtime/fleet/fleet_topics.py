@@ -85,7 +85,7 @@ class FleetReader:
     def _take_records(self, some: Iterable[CompactedRecord]) -> None:
         for record in some:
             if record.topic == self._settings.fleet.name:
-                self.records.take_record(parse_spec_record(record, self.wire))
+                self.records.take_record(parse_command_record(record, self.wire))
             else:
                 self.records.take_record(parse_observed_record(record))
 
@@ -105,7 +105,7 @@ def read_reported_lags(settings: WorkerSettings, patience_s: float) -> Mapping[s
     return {sink.key: sink.lag_records for sink in sinks if sink.lag_records is not None}
 
 
-def parse_spec_record(record: CompactedRecord, wire: CommandWire) -> CommandRecord:
+def parse_command_record(record: CompactedRecord, wire: CommandWire) -> CommandRecord:
     """Return what a record of the fleet's topic says."""
     value = wire.decode(record.key, record.partition, record.value)
     return CommandRecord(record.key, record.partition, record.offset, record.time_ms, value)

@@ -85,7 +85,7 @@ class Folder:
                 stamp, text = None, b""  # its process says why it cannot be read
             if stamp and time.time_ns() - max(stamp.changed_ns) < _RESTS_NS:
                 stamp = None
-            self._known[path] = _File(stamp, revision_of(text), _sink_name(text))
+            self._known[path] = _File(stamp, revision_of(text), _sink_name_or_empty(text))
         for path in self._known.keys() - seen:
             self._missed[path] = self._missed.get(path, 0) + 1
             if self._missed[path] >= GONE_AFTER_LOOKS:
@@ -101,7 +101,7 @@ class Folder:
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
         at_ms, now_s = wall_ms(), time.monotonic()
-        shown = [*_describe_states(told, at_ms - now_ms)]
+        shown = [*_sink_states_as_json(told, at_ms - now_ms)]
         digest = json.dumps([{**one, "doing": ""} for one in shown])
         if digest == self._told and now_s - self._told_s < TELL_S:
             return
@@ -131,7 +131,7 @@ def _file_stamp(path: Path) -> _Stamp:
     return _Stamp((found.st_mtime_ns, found.st_ctime_ns), found.st_size, found.st_ino)
 
 
-def _sink_name(text: bytes) -> str:
+def _sink_name_or_empty(text: bytes) -> str:
     """Return the name of the file's sink; nothing where it has none: its process says so."""
     try:
         name = tomllib.loads(text.decode("utf-8-sig")).get("name", "")
@@ -144,11 +144,11 @@ def _clash_error(file: Path, other: Path) -> SinksClash:
     return SinksClash(f"{file.name} and {other.name} name the same sink", "give each sink one file")
 
 
-def _describe_states(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
+def _sink_states_as_json(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapping[str, Any]]:
     for each in told:
         refused = each.wanted.refused if each.wanted else None
         if each.life is not None:
-            yield describe_life(each.name, each.life, to_wall_ms)
+            yield sink_state_as_json(each.name, each.life, to_wall_ms)
         elif refused is not None:
             yield {
                 "sink": each.name,
@@ -158,7 +158,7 @@ def _describe_states(told: Iterable[ToldSink], to_wall_ms: int) -> Iterable[Mapp
             }
 
 
-def describe_life(name: str, life: Life, to_wall_ms: int) -> Mapping[str, Any]:
+def sink_state_as_json(name: str, life: Life, to_wall_ms: int) -> Mapping[str, Any]:
     """Return what is told of a sink. Times are of the wall clock."""
     shown: dict[str, Any] = {
         "sink": name,

@@ -35,7 +35,7 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def prefer_out_of_memory_kill() -> None:
+def raise_own_oom_score() -> None:
     """Let the kernel, when it is out of memory, choose this process before others."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
@@ -61,7 +61,7 @@ def process_tree(pid: int) -> list[int]:
     return found
 
 
-def machine_memory_mib() -> int:
+def machine_or_cgroup_memory_mib() -> int:
     """Return the memory of this machine, or what this process's control group may take of it."""
     bytes_here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):
@@ -139,9 +139,11 @@ class ProcessWatch:
             self._permille += min(1.0, weight) * ((spent_ms - before_ms) / since_s - self._permille)
             lately = round(self._permille)
         self._looked_s = now_s
-        self.usage = Usage(self._measure_memory(now_s, limit_bytes, pids), spent_ms, lately)
+        self.usage = Usage(self._measure_memory_if_due(now_s, limit_bytes, pids), spent_ms, lately)
 
-    def _measure_memory(self, now_s: float, limit_bytes: int, pids: Sequence[int]) -> int | None:
+    def _measure_memory_if_due(
+        self, now_s: float, limit_bytes: int, pids: Sequence[int]
+    ) -> int | None:
         """Measure now and then, and whenever it may have more than it may have."""
         if now_s - self._measured_s < MEASURE_S:
             resident = _sum_over_processes(resident_bytes, pids)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from headgate.config.cleartext_secrets import find_cleartext_secrets
+from headgate.config.cleartext_secrets import find_keys_with_cleartext_secrets
 from headgate.config.load import parse_with_document, read_text
 from headgate.config.setting_types import allowing_absent_references
 from headgate.config.sink_sections import GroupProtocol, WriterKind
@@ -87,7 +87,7 @@ def require_valid_sink_file(path: Path, text: str) -> SinkName:
         )
     with allowing_absent_references():
         settings, document = parse_with_document(path, text)
-    if clear := find_cleartext_secrets(document):
+    if clear := find_keys_with_cleartext_secrets(document):
         raise SecretInClear(
             f"{path}: {', '.join(clear)} holds a secret in clear text, which all who may read the "
             "fleet's topic would read",
@@ -138,7 +138,7 @@ def require_room_for_jvms(texts: Mapping[SinkName, str], memory_mib: int) -> Non
 # ------------------------------------------------------------------------ as its process reads it
 
 
-def control_topic_of(sink: SinkName) -> str:
+def default_fleet_control_topic(sink: SinkName) -> str:
     """Return the control topic that a sink of a fleet has for itself."""
     return f"headgate-control-{sink}"
 
@@ -150,7 +150,7 @@ def with_fleet_settings(text: str, sink: SinkName, session_timeout_ms: int) -> s
     other for each of their own. And the workers' session time-out: a killed process keeps its
     partitions for so long, also when a new one has long been there.
     """
-    text = _with_missing_setting(text, "control", "topic", control_topic_of(sink))
+    text = _with_missing_setting(text, "control", "topic", default_fleet_control_topic(sink))
     if _needs_no_session_timeout(text):
         return text
     session_ms = min(session_timeout_ms, _SESSION_MS_MAX)

@@ -38,7 +38,7 @@ class HeldSlots:
     _lost: bool = False
 
     @property
-    def owned_slots(self) -> frozenset[int]:
+    def owned_and_read_slots(self) -> frozenset[int]:
         """Return the slots that the group says this worker has, and that have been read."""
         return frozenset(
             number for number, slot in self.slots.items() if slot.owned and slot.reading is None
@@ -88,7 +88,7 @@ class HeldSlots:
         self.slots.clear()
         self._lost = False
 
-    def on_specs_elsewhere(self, keys: frozenset[str]) -> None:
+    def release_orphans(self, keys: frozenset[str]) -> None:
         """Let these go: the fleet has specs of them again, and somebody follows those."""
         for key in keys:
             self.orphans.pop(key, None)

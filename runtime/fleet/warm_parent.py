@@ -32,7 +32,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError, 
 from headgate.kafka.clients import new_admin
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.fleet.fleet_records import revision_of
-from headgate.runtime.fleet.linux_process_calls import die_with_parent, prefer_out_of_memory_kill
+from headgate.runtime.fleet.linux_process_calls import die_with_parent, raise_own_oom_score
 from headgate.runtime.fleet.sink_life import LifeState
 from headgate.runtime.process import STOPPED_BY_PERSON, Progress
 
@@ -271,7 +271,7 @@ class _WarmParent:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
             os.setpgid(0, 0)
             die_with_parent(parent)
-            prefer_out_of_memory_kill()
+            raise_own_oom_score()
             nothing = os.open(os.devnull, os.O_RDONLY)
             os.dup2(nothing, 0)
             for fd in (nothing, self._woken, self._waker):

@@ -236,7 +236,9 @@ class Worker:
             del self._names[pid]
             self._promised_mib.pop(name, None)
             kill_group(pid)  # what the process has left behind, such as its JVM
-            self._feed_life(name, Ended(pid, *cause_of_exit(said["status"]), self._draw()))
+            self._feed_life(
+                name, Ended(pid, *error_code_and_text_of_exit(said["status"]), self._draw())
+            )
 
     def _handle_if_request_event(self, pid: int, said: Mapping[str, Any]) -> bool:
         """Take what is said of a process that makes a request; return whether it is."""
@@ -411,7 +413,7 @@ class Worker:
         self._source.report_sinks(told, _now_ms())
 
 
-def cause_of_exit(status: int) -> tuple[str, str]:
+def error_code_and_text_of_exit(status: int) -> tuple[str, str]:
     """Return code and text for a process that ended with this wait status, without last words."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

@@ -43,7 +43,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     sink_data_folder,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
-from headgate.tables.iceberg.pending_manifests import read_staged_files_by_partition
+from headgate.tables.iceberg.pending_manifests import read_rewritable_files_per_partition
 from headgate.tables.iceberg.upsert.position_deletes import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
@@ -104,7 +104,7 @@ def rewrite_pending_files(
     raises.
     """
     choice = Choice(
-        None, read_staged_files_by_partition(table, manifests, dead), frozenset(), (), 0
+        None, read_rewritable_files_per_partition(table, manifests, dead), frozenset(), (), 0
     )
     return Rewriting(table, sink, target_file_bytes(table, 0, size_bytes), born=False).rewrite(
         choice
@@ -182,13 +182,13 @@ class Rewriting:
         sorter = self._shape.sorter
         at_once = BUFFER_BYTES if sorter else self._shape.encoding.write_bytes_max
         runs: list[Positions] = []
-        for rows in self._read_runs_to_sort(portion, at_once):
+        for rows in self._read_live_rows_in_chunks(portion, at_once):
             writing.write(key, rows)
             if sorter:
                 runs.append(sorter.sorted_indices(rows).to_numpy().astype(np.int64))
-        return _written_numbers_of_read_rows(runs) if sorter else None
+        return _written_positions_of_read_rows(runs) if sorter else None
 
-    def _read_runs_to_sort(
+    def _read_live_rows_in_chunks(
         self, portion: Sequence[CandidateFile], at_once: int
     ) -> Iterator[pa.Table]:
         waiting: list[pa.Table] = []
@@ -280,7 +280,7 @@ class Rewriting:
         return PartitionKey(binary, folder)
 
 
-def _written_numbers_of_read_rows(runs: Sequence[Positions]) -> Positions:
+def _written_positions_of_read_rows(runs: Sequence[Positions]) -> Positions:
     """Return, for each row read in sorted runs, its number among the rows written."""
     begins = np.cumsum([0, *(len(order) for order in runs)])
     read = [begin + order for begin, order in zip(begins, runs, strict=False)]

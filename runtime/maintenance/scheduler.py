@@ -66,7 +66,7 @@ class Maintenance:
     def close(self) -> None:
         self._ending.set()
         for table in self._commit_locks.table_names():
-            self._commit_locks.lock_of(
+            self._commit_locks.find_or_add_lock(
                 table
             ).note_landing()  # nobody waits for a commit that never comes
         self._thread.join(_JOIN_S)
@@ -76,15 +76,15 @@ class Maintenance:
         more = False
         while not self._ending.wait(0 if more else interval_s):
             try:
-                more = self._run_round(search=not more)
+                more = self._run_round_and_has_more(search=not more)
             except Exception as error:  # noqa: BLE001 - it is tried again an interval later
                 more = False
                 _log.warning("table maintenance is suspended for now: %s", error)
 
-    def _run_round(self, *, search: bool) -> bool:
+    def _run_round_and_has_more(self, *, search: bool) -> bool:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
         primary = None
-        if not self._settings.has_foreign_quarantine:
+        if not self._settings.has_quarantine_of_other_format:
             settings = self._settings
             name, branch = settings.table.identifier, settings.table.branch
             primary = IcebergTable(self._catalog, name, settings.name, branch)
@@ -118,7 +118,10 @@ class Maintenance:
 
     def _maintain_table(self, table: str, places: Locations, *, search: bool) -> bool:
         """Run the wanted steps on one table, logging what fails; return whether more is to do."""
-        commit_lock, coordinator = self._commit_locks.lock_of(table), self._settings.coordinator
+        commit_lock, coordinator = (
+            self._commit_locks.find_or_add_lock(table),
+            self._settings.coordinator,
+        )
         calm_s = coordinator.commit_interval_ms / 2000
         patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000
         one = Round(
@@ -151,7 +154,9 @@ class Maintenance:
         return one.more and not one.done.failed
 
 
-def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
+def begin_maintenance_if_wanted(
+    tables: SinkTables, opening: ExitStack, ended: OnEnded | None
+) -> None:
     """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
     settings = tables.settings
     maintained = tables.maintained_format
@@ -166,7 +171,7 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
     ``primary`` as read: of many tables it knows those that were filled (LEDGER-2). Beside a table
     of another format it is the Iceberg quarantine alone.
     """
-    if settings.has_foreign_quarantine:
+    if settings.has_quarantine_of_other_format:
         return [settings.quarantine.table]
     names = [] if settings.tables else [settings.table.identifier]
     names += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []

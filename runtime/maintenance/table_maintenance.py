@@ -25,7 +25,7 @@ from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, W
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,
     CompactionLimits,
-    choose_files,
+    choose_files_to_compact,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, retry_until_settled
 from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans, PrimaryTags, TagMove
@@ -173,7 +173,7 @@ class Round:
             except Stopped:
                 return
             self.unfit.update(rewritten.unfit)
-            if rewritten.written is not None and not self._commit_rewrite(rewritten.written):
+            if rewritten.written is not None and not self._try_commit_rewrite(rewritten.written):
                 return
             if once:
                 self.more = choice.more
@@ -199,7 +199,9 @@ class Round:
             dead_per_thousand=self.settings.maintenance.dead_per_thousand,
             born_max=born_max,
         )
-        return choose_files(table, self.settings.name, self.settings.table.branch, wanted)
+        return choose_files_to_compact(
+            table, self.settings.name, self.settings.table.branch, wanted
+        )
 
     def _target_file_bytes(self, table: Table) -> int:
         named = self.settings.maintenance.target_file_bytes
@@ -209,7 +211,7 @@ class Round:
         size_bytes = self._target_file_bytes(table)
         return Rewriting(table, self.settings.name, size_bytes, self.ending.is_set)
 
-    def _commit_rewrite(self, written: Written) -> bool:
+    def _try_commit_rewrite(self, written: Written) -> bool:
         """Return whether the commit landed. After a lost race it is retried on the newer head."""
         replacement = Replacement(
             self.catalog,
@@ -231,7 +233,7 @@ class Round:
                 extra=event_extra(LogEvent.TABLE_COMPACTED, table=self.table),
             )
             return True
-        fate = "taken back" if replacement.delete_new_files() else "left as orphans"
+        fate = "taken back" if replacement.delete_new_files_unless_doubtful() else "left as orphans"
         self.done.left.append(f"a compaction did not land ({outcome}); its files were {fate}")
         return False
 
@@ -267,8 +269,8 @@ class Round:
             self.table,
             ages,
             beside=self.beside,
-            deciding=partial(read_deciding_records, self.settings)
-            if self.settings.has_foreign_quarantine
+            deciding=partial(read_primary_tags, self.settings)
+            if self.settings.has_quarantine_of_other_format
             else None,
         )
         if self.unread:
@@ -303,7 +305,7 @@ class Round:
             )
 
 
-def read_deciding_records(settings: SinkSettings) -> PrimaryTags:
+def read_primary_tags(settings: SinkSettings) -> PrimaryTags:
     """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
     with open_tables_read_only(settings) as tables:
         history = tables.reader.history(_LAST)

@@ -58,11 +58,13 @@ def read_completeness(settings: SinkSettings) -> Complete:
         suspended = tuple(sorted(each.table for each in record.suspended))
         through: int | None = record.valid_through_ms
         if settings.tables:
-            through = _delivered_through(tables, record, through)
+            through = _delivered_through_ms(tables, record, through)
         return Complete(view.uuid, through, record.valid_through_ms, record, view.tag, suspended)
 
 
-def _delivered_through(tables: SinkTables, record: CommitRecord, through: int | None) -> int | None:
+def _delivered_through_ms(
+    tables: SinkTables, record: CommitRecord, through: int | None
+) -> int | None:
     """Return the time of the table that is furthest behind, of those that rows are pending for.
 
     The primary was read before: a table that has received something since is only further.
@@ -140,12 +142,14 @@ class Signals:
         self._refresh_s = 0.0
         group = f"{settings.source.group_id}-signal"
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
-        self._thread = WokenThread("headgate-signal", self._try_send_next_signal, Pauses())
+        self._thread = WokenThread(
+            "headgate-signal", self._try_send_next_and_has_none_left, Pauses()
+        )
         self._thread.wake()  # whoever led before may have died before it said something
 
     def on_landed(self, view: TableView) -> None:
         """Take a commit; costs a comparison, unless an hour or a day has passed."""
-        passed = self._last_passed(view.record.valid_through_ms if view.record else None)
+        passed = self._last_passed_unit_end(view.record.valid_through_ms if view.record else None)
         if passed is not None and passed > self._known_ms:
             self._thread.wake()
 
@@ -153,10 +157,10 @@ class Signals:
         """End the thread. The next coordinator says what is not said yet."""
         self._thread.close()
 
-    def _try_send_next_signal(self) -> bool:
+    def _try_send_next_and_has_none_left(self) -> bool:
         """Say what has passed, and return whether all is said."""
         try:
-            is_all = self._send_next_signal()
+            is_all = self._send_next_signal_and_has_none_left()
         except TableMissing:
             return True
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
@@ -169,12 +173,12 @@ class Signals:
         self._failing = ""
         return is_all
 
-    def _send_next_signal(self) -> bool:
+    def _send_next_signal_and_has_none_left(self) -> bool:
         """Send one signal if a time has passed; return whether nothing decided is left to say."""
         # The note first: of two coordinators, an old one then knows what the new one has said.
         said = Said.from_offset_metadata(self._note.read())
         complete = read_completeness(self._settings)
-        passed = self._last_passed(complete.through_ms)
+        passed = self._last_passed_unit_end(complete.through_ms)
         known = said.through_ms if said and said.uuid == complete.uuid else -1
         if passed is not None and passed > known:
             self._send_signal(complete, said, passed)
@@ -182,7 +186,7 @@ class Signals:
         elif said and time.monotonic() >= self._refresh_s:
             self._store_last_signal(said)
         self._known_ms = known
-        decided = self._last_passed(complete.decided_ms)
+        decided = self._last_passed_unit_end(complete.decided_ms)
         return decided is None or decided <= known
 
     def _send_signal(self, complete: Complete, said: Said | None, passed: int) -> None:
@@ -202,7 +206,7 @@ class Signals:
         self._note.store(said.to_offset_metadata())
         self._refresh_s = time.monotonic() + _REFRESH_S
 
-    def _last_passed(self, time_ms: int | None) -> int | None:
+    def _last_passed_unit_end(self, time_ms: int | None) -> int | None:
         return last_passed_unit_end(time_ms, self._unit_ms, wall_ms())
 
 

@@ -55,7 +55,7 @@ class TableRead:
     outputs: tuple[OutputTable, ...]
 
 
-def read_commits(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead:
+def read_commits_of_life(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead:
     """Read what this life's coordinator has committed. Raises what reading a table raises."""
     with open_tables_read_only(settings) as tables:
         reader = tables.reader
@@ -142,7 +142,7 @@ class Lineage:
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
         pauses = Pauses(between_s=settings.lineage.every_ms / 1000)
         self._thread = WokenThread(
-            "headgate-lineage", self._send_new_commits, pauses, self._send_end
+            "headgate-lineage", self._try_send_lineage_of_new_commits, pauses, self._send_end
         )
 
     def on_landed(self, view: TableView) -> None:  # noqa: ARG002 - it is read back when it is told
@@ -153,27 +153,27 @@ class Lineage:
         """End the thread, and with it the run."""
         self._thread.close()
 
-    def _send_new_commits(self) -> bool:
+    def _try_send_lineage_of_new_commits(self) -> bool:
         """Tell of new commits, and return whether all is told."""
         try:
-            read = read_commits(self._settings, self._life, self._since_ms)
+            read = read_commits_of_life(self._settings, self._life, self._since_ms)
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
             self._log_failure(error)
             return False
         if not read.own:
             return True
         if not self._is_started:
-            self._abort_former_run(read)
+            self._send_abort_of_former_run(read)
             first = read.own[0]
             told = self._report_of_commit(read, first, Brought())
-            self._is_started = self._send_event(
+            self._is_started = self._try_send_event(
                 Kind.START, self._epoch_of_commit(read, first), told
             )
             if not self._is_started:
                 return False
-        return self._send_event_of_new_commits(Kind.RUNNING, read)
+        return self._try_send_event_of_new_commits(Kind.RUNNING, read)
 
-    def _send_event_of_new_commits(self, kind: Kind, read: TableRead, code: str = "") -> bool:
+    def _try_send_event_of_new_commits(self, kind: Kind, read: TableRead, code: str = "") -> bool:
         """Send an event of the commits that no event has told of."""
         new = [each for each in read.own if int(each.record.transaction.number) > self._told]
         if kind is Kind.RUNNING and not new:
@@ -185,13 +185,13 @@ class Lineage:
             commits=len(new),
         )
         told = self._report_of_commit(read, newest, brought, code)
-        if not self._send_event(kind, self._epoch_of_commit(read, newest), told):
+        if not self._try_send_event(kind, self._epoch_of_commit(read, newest), told):
             return False
         self._told = int(newest.record.transaction.number)
         self._since_ms = newest.committed_ms
         return True
 
-    def _abort_former_run(self, read: TableRead) -> None:
+    def _send_abort_of_former_run(self, read: TableRead) -> None:
         """End the run of the epoch before, unless its coordinator has done so."""
         before = read.before
         if before is None:
@@ -205,7 +205,7 @@ class Lineage:
             return
         if ended == [read.uuid, epoch.number]:
             return
-        self._send_event(Kind.ABORT, epoch, self._report_of_commit(read, before, Brought()))
+        self._try_send_event(Kind.ABORT, epoch, self._report_of_commit(read, before, Brought()))
 
     def _send_end(self) -> None:
         """Tell how the run ended, as far as a bounded wait allows."""
@@ -217,10 +217,12 @@ class Lineage:
         named = error.code if isinstance(error, HeadgateError) else HeadgateError.code
         code = "" if orderly else named
         try:
-            read = read_commits(self._settings, self._life, self._since_ms)
+            read = read_commits_of_life(self._settings, self._life, self._since_ms)
             if not read.own:
                 return
-            if self._send_event_of_new_commits(Kind.COMPLETE if orderly else Kind.FAIL, read, code):
+            if self._try_send_event_of_new_commits(
+                Kind.COMPLETE if orderly else Kind.FAIL, read, code
+            ):
                 epoch = self._epoch_of_commit(read, read.own[-1])
                 self._note.store(json.dumps([read.uuid, epoch.number]))
         except Exception as trouble:  # noqa: BLE001 - as in _tell
@@ -245,7 +247,7 @@ class Lineage:
             code=code,
         )
 
-    def _send_event(self, kind: Kind, epoch: Epoch, told: Told) -> bool:
+    def _try_send_event(self, kind: Kind, epoch: Epoch, told: Told) -> bool:
         event = build_event(kind, self._sink, epoch, told)
         settings = self._settings
         try:

@@ -25,7 +25,7 @@ from headgate.runtime.health import (
     Facts,
     LastError,
     condition_from,
-    last_error_of_batch,
+    last_error_from_batch_failure,
     marked_past_if_resolved,
 )
 from headgate.runtime.telemetry import metric_catalog as names
@@ -88,7 +88,7 @@ class Progress:
 
 def on_start(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
     """Take a START of this coordinator."""
-    return _with_offsets(
+    return _with_stored_offsets(
         replace(
             before,
             epoch=at.epoch,
@@ -115,7 +115,7 @@ def on_settlement(
     """Return the progress after a settlement that was not heard before."""
     now_s, now_ms = now
     rows = any(table.records for table in settlement.tables if table.snapshot_id)
-    return _with_offsets(
+    return _with_stored_offsets(
         replace(
             before,
             settled=at,
@@ -136,7 +136,7 @@ def on_status(before: Progress, sender: Sender, status: WriteStatus, now: Moment
     others = {who: error for who, error in before.batches.items() if who != sender}
     if not status.failure:
         return replace(before, batches=others) if status.part == 0 else before
-    error = last_error_of_batch(status.failure, LastError("", "", sender.member, now_ms))
+    error = last_error_from_batch_failure(status.failure, LastError("", "", sender.member, now_ms))
     return replace(before, batches={**others, sender: (now_s, error)})
 
 
@@ -156,20 +156,22 @@ def on_source_logs(
 ) -> Progress:
     """Take the sources' logs."""
     known = replace(before, logs={**before.logs, **logs})
-    return replace(known, still_since_s=_stalled_since(known, before.still_since_s, now_s))
+    return replace(known, still_since_s=_still_since_s(known, before.still_since_s, now_s))
 
 
-def _with_offsets(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
+def _with_stored_offsets(
+    after: Progress, stored: Mapping[TopicPartition, int], now_s: float
+) -> Progress:
     """Replace the stored offsets; a partition that moved is no longer still."""
     kept = {
         at: since for at, since in after.still_since_s.items() if stored.get(at) == after.stored[at]
     }
     first = {at: ms for at, ms in after.first_ms.items() if stored.get(at) == after.stored.get(at)}
     moved = replace(after, stored=dict(stored), first_ms=first)
-    return replace(moved, still_since_s=_stalled_since(moved, kept, now_s))
+    return replace(moved, still_since_s=_still_since_s(moved, kept, now_s))
 
 
-def _stalled_since(
+def _still_since_s(
     after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
 ) -> Mapping[TopicPartition, float]:
     """Return since when partitions stand still; one that nobody reads yet does not."""
@@ -209,7 +211,7 @@ def sink_gauges(
     progress: Progress, condition: Condition, stalled_count: int, now_ms: int
 ) -> Iterable[Gauge]:
     """Yield everything that is reported once per sink, except what is reported per topic."""
-    yield from state_gauges(condition)
+    yield from condition_gauges(condition)
     if progress.error and not progress.error.past:
         yield Gauge(names.ERROR_INFO, 1, {"code": progress.error.code})
     yield Gauge(names.EPOCH, progress.epoch)
@@ -222,7 +224,7 @@ def sink_gauges(
     yield from lag_gauges(progress.lags, progress.first_ms, now_ms)
 
 
-def state_gauges(condition: Condition) -> Iterable[Gauge]:
+def condition_gauges(condition: Condition) -> Iterable[Gauge]:
     """Yield 1 for the condition, 0 for each other."""
     return (Gauge(names.STATE, float(c is condition), {"state": c.value}) for c in Condition)
 

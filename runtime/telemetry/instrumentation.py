@@ -44,7 +44,7 @@ def open_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkMet
         yield telemetry, meters
 
 
-def with_meters(
+def with_meters_and_lag_lookout(
     ports: Ports, settings: SinkSettings, life: CoordinatorMeters, closing: ExitStack
 ) -> Ports:
     """Return the same ports, measured; and watch the sources until the coordinator's life ends."""

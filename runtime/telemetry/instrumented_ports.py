@@ -67,10 +67,10 @@ class MeteredWriter:
             took_s = time.monotonic() - self._since_s
             self._observe(names.BATCH_DURATION, took_s, {"outcome": word})
         if isinstance(outcome, BatchWritten):
-            self._count_outcome(outcome)
+            self._count_batch_written(outcome)
         return outcome
 
-    def _count_outcome(self, outcome: BatchWritten) -> None:
+    def _count_batch_written(self, outcome: BatchWritten) -> None:
         counted: Counter[tuple[str, str, str]] = Counter()
         for at, found in outcome.partitions.items():
             records = found.records + found.deleted + found.quarantined + found.skipped
@@ -146,7 +146,7 @@ class MeteredPrimary:
         self._observe(names.COMMIT_DURATION, time.monotonic() - since_s, {"outcome": word})
         self._count(names.COMMITS, 1, {"table": self._name, "outcome": word})
         if isinstance(outcome, Landed) and (record := outcome.view.record):
-            _count_changes(self._count, self._name, record)
+            _count_key_changes(self._count, self._name, record)
         return outcome
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
@@ -195,7 +195,7 @@ class MeteredSecondaries:
             if isinstance(outcome, Landed) and (record := outcome.view.record):
                 if record.records:
                     self._count(names.COMMITTED_ROWS, record.records, {"table": name})
-                _count_changes(self._count, name, record)
+                _count_key_changes(self._count, name, record)
                 self._delivered(name, record)
         return outcomes
 
@@ -211,7 +211,7 @@ class MeteredSecondaries:
         self._secondaries.close()
 
 
-def _count_changes(count: Count, table: str, record: CommitRecord) -> None:
+def _count_key_changes(count: Count, table: str, record: CommitRecord) -> None:
     """Count the changes of a commit to a keyed table (KEY-10)."""
     for what in KEY_COUNTS if record.keys else ():
         if records := getattr(record.keys, what):
@@ -233,7 +233,7 @@ def is_start_or_settlement(event: object) -> bool:
     return isinstance(event, StartCommit | Settlement)
 
 
-def assignment_kind(envelope: Envelope) -> str | None:
+def assignment_kind_or_none(envelope: Envelope) -> str | None:
     """Return what a presence reports about its partitions; ``None`` for a mere sign of life."""
     event = envelope.event
     return event.kind.value if isinstance(event, Presence) and event.concerns else None

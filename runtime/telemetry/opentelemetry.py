@@ -22,7 +22,7 @@ _SHUTDOWN_MS = 5_000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def require_libraries(settings: TelemetrySettings) -> None:
+def require_telemetry_libraries(settings: TelemetrySettings) -> None:
     """Raise ``ConfigurationError`` if what measures or sends is not installed."""
     wanted = ["opentelemetry.exporter.prometheus", "opentelemetry.sdk.metrics", "prometheus_client"]
     if settings.otlp_endpoint:
@@ -41,7 +41,7 @@ class OpenTelemetry:
     """Implements ``Telemetry``. Several sinks of a process may share one."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
-        require_libraries(settings)
+        require_telemetry_libraries(settings)
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.resources import Resource
@@ -122,11 +122,13 @@ class OpenTelemetry:
         from opentelemetry.metrics import Observation
 
         def observations(_: Any) -> Sequence[Any]:
-            return [Observation(g.value, dict(g.labels)) for g in self._current_gauges(name)]
+            return [
+                Observation(g.value, dict(g.labels)) for g in self._gauges_of_this_collection(name)
+            ]
 
         return observations
 
-    def _current_gauges(self, name: str) -> list[Gauge]:
+    def _gauges_of_this_collection(self, name: str) -> list[Gauge]:
         """Return the gauges of one name.
 
         A collection's first name asks; the others use its result.

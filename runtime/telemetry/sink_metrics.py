@@ -47,7 +47,7 @@ from headgate.runtime.telemetry.instrumented_ports import (
     MeteredPrimary,
     MeteredSecondaries,
     MeteredWriter,
-    assignment_kind,
+    assignment_kind_or_none,
     settlement_outcome,
 )
 from headgate.runtime.telemetry.meters import Gauge, Telemetry
@@ -69,7 +69,7 @@ class MaintenanceMeters:
         self._lock = threading.Lock()
         self._gauges: dict[tuple[str, str], float] = {}
 
-    def on_round_end(self, done: Done, failed: bool) -> None:  # noqa: FBT001 - a callback
+    def on_table_round_end(self, done: Done, failed: bool) -> None:  # noqa: FBT001 - a callback
         """Take the round of one table. ``failed``: a part of it raised."""
         table = {"table": done.table}
         outcome = "failed" if failed else "done"
@@ -190,7 +190,7 @@ class SinkMeters:
         self._state, self._draining, self._resting = state, False, ""
 
     def _count_assignment_changes(self, envelope: Envelope) -> None:
-        kind = assignment_kind(envelope)
+        kind = assignment_kind_or_none(envelope)
         if kind is not None:
             concerned = len(envelope.event.concerns)  # type: ignore[union-attr]
             self.count(names.ASSIGNMENTS, concerned, {"kind": kind})
@@ -227,7 +227,7 @@ class SinkMeters:
             return found
         others = [gauge for gauge in found if gauge.name not in (names.STATE, names.ERROR_INFO)]
         code = (Gauge(names.ERROR_INFO, 1, {"code": unwell.code}),) if unwell.code else ()
-        return (*coordinator_progress.state_gauges(unwell.condition), *code, *others)
+        return (*coordinator_progress.condition_gauges(unwell.condition), *code, *others)
 
     def _participant_gauges(self) -> Iterable[Gauge]:
         yield Gauge(names.BUILD_INFO, 1, {"version": version("headgate")})
@@ -239,9 +239,9 @@ class SinkMeters:
             buffered = sum(own.work.records for own in owned.values() if own.work)
             yield Gauge(names.OWNED_PARTITIONS, len(owned))
             yield Gauge(names.BUFFERED_RECORDS, buffered)
-        yield from self._token_gauges()
+        yield from self._auth_token_gauges()
 
-    def _token_gauges(self) -> Iterable[Gauge]:
+    def _auth_token_gauges(self) -> Iterable[Gauge]:
         """Yield what this process's keepers of tokens know; those of executors are others."""
         keepers: dict[str, TokenKeeper | None] = {"kafka": token_keeper_for(self._settings.kafka)}
         if description := self._settings.format.options.get(REGISTRY_AUTH):
@@ -327,7 +327,7 @@ class CoordinatorMeters:
                 )
             return
         if isinstance(event, Notice) and envelope.sink == self._settings.name:
-            self._count_ended(event, envelope.time_ms)
+            self._count_if_ended_by_error(event, envelope.time_ms)
         if envelope.sender != self._sender or envelope.sink != self._settings.name:
             return
         at, now_s = TransactionId(envelope.epoch, envelope.transaction), time.monotonic()
@@ -344,7 +344,7 @@ class CoordinatorMeters:
         if isinstance(event, Settlement):
             self._count_settled(event, now_s - before.opened.get(at, now_s))
 
-    def _count_ended(self, event: Notice, time_ms: int) -> None:
+    def _count_if_ended_by_error(self, event: Notice, time_ms: int) -> None:
         """Count for a process whose own counters died with it; older ends are counted already."""
         if event.kind is NoticeKind.STOPPED and event.code and time_ms >= self._begun_ms:
             self._meters.count(names.ENDED_PARTICIPANTS, 1, {"code": event.code})

@@ -49,7 +49,9 @@ class LagLookout:
             while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
                 try:
                     measure_lag_once(
-                        self._meters, lambda: read_source_logs(topics), self._read_first_timestamps
+                        self._meters,
+                        lambda: read_source_offset_ranges(topics),
+                        self._read_first_timestamps,
                     )
                 except HeadgateError as error:
                     _log.debug("lag could not be measured: %s", error)
@@ -82,7 +84,7 @@ def measure_lag_once(
     )
 
 
-def read_source_logs(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
+def read_source_offset_ranges(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
     """Return what is readable of each log. Raises ``Unreachable``, ``ConfigurationError``."""
     return {
         TopicPartition(name, number): log

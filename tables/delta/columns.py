@@ -18,7 +18,7 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    decimal_digits,
+    decimal_precision_and_scale,
 )
 from headgate.control_protocol.errors import ConfigurationError, TableUnfit
 
@@ -85,7 +85,7 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
 def can_partition_by(column_type: Type) -> bool:
     """Return whether a file's value of such a column can be written as text here."""
     return isinstance(column_type, str) and (
-        column_type in _PARTITIONS or decimal_digits(column_type) is not None
+        column_type in _PARTITIONS or decimal_precision_and_scale(column_type) is not None
     )
 
 
@@ -100,7 +100,7 @@ def partition_value_text(column_type: Type, value: Any) -> str | None:
         case "boolean":
             return "true" if value else "false"
         case "date":
-            return _date_of_days(value).isoformat()
+            return _date_of_epoch_days(value).isoformat()
         case "timestamptz":
             return f"{_format_timestamp(value, 'T')}Z"
         case "timestamp":
@@ -109,7 +109,7 @@ def partition_value_text(column_type: Type, value: Any) -> str | None:
             return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def _date_of_days(days: int) -> date:
+def _date_of_epoch_days(days: int) -> date:
     return (_EPOCH + timedelta(days=days)).date()
 
 
@@ -140,7 +140,7 @@ def _parse_column(table: str, form: Mapping[str, Any], path: tuple[str, ...]) ->
 
 def _parse_type(table: str, form: Any, at: tuple[str, ...]) -> Type:
     if isinstance(form, str):
-        if parts := decimal_digits(form):
+        if parts := decimal_precision_and_scale(form):
             return f"decimal({parts[0]}, {parts[1]})"
         if form in _OURS:
             return _OURS[form]
@@ -187,7 +187,7 @@ def _delta_type(column_type: Type, name: str) -> Any:
         case MapOf(key, value):
             inside = {"keyType": _delta_type(key, name), "valueType": _delta_type(value.type, name)}
             return {"type": "map", **inside, "valueContainsNull": not value.required}
-        case _ if parts := decimal_digits(column_type):
+        case _ if parts := decimal_precision_and_scale(column_type):
             return f"decimal({parts[0]},{parts[1]})"
         case _ if column_type in _DELTAS:
             return _DELTAS[column_type]
@@ -197,11 +197,11 @@ def _delta_type(column_type: Type, name: str) -> Any:
     )
 
 
-def leaf_types(columns: Struct, path: Path = ()) -> Iterator[tuple[Path, Type]]:
+def unrepeated_leaf_types(columns: Struct, path: Path = ()) -> Iterator[tuple[Path, Type]]:
     """Yield every column that has one value per row, with its path."""
     for column in columns.fields:
         at = (*path, column.name)
         if isinstance(column.type, Struct):
-            yield from leaf_types(column.type, at)
+            yield from unrepeated_leaf_types(column.type, at)
         elif isinstance(column.type, str):
             yield at, column.type

@@ -25,7 +25,7 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.delta.log import Digest, Walk, row_count_of
 from headgate.tables.delta.open_table import DeltaLocation, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.neutral_schema import with_absent_columns
+from headgate.tables.neutral_schema import with_absent_columns_filled
 from headgate.tables.storage.file_io import open_file_io
 
 
@@ -51,7 +51,7 @@ class DeltaReader:
 
     def history(self, newest: Newest | None = None) -> History:
         walk = self._walk_log(newest) if newest else self._walk_of_whole_log
-        states = map(self._parse_commit, reversed(walk.digests))
+        states = map(self._to_reported_state, reversed(walk.digests))
         return build_history(
             self._view, self._sink, states, complete=walk.has_reached_first_version
         )
@@ -107,7 +107,7 @@ class DeltaReader:
         def read_batches() -> Iterator[Any]:
             with self._files.new_input(file.path).open() as stream:
                 for batch in pq.ParquetFile(stream).iter_batches(columns=list(columns)):
-                    yield with_absent_columns(batch, columns, of, values)
+                    yield with_absent_columns_filled(batch, columns, of, values)
 
         return FileRows(file.path, file.size_bytes, read_batches, read_batches)
 
@@ -142,7 +142,7 @@ class DeltaReader:
     def _address_of(self, path: str) -> str:
         return path if "://" in path else f"{self._place.location}/{path}"
 
-    def _parse_commit(self, digest: Digest) -> ReportedState:
+    def _to_reported_state(self, digest: Digest) -> ReportedState:
         made = not digest.version  # the first one creates the table
         return ReportedState(
             f"version {digest.version}",

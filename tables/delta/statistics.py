@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from headgate.control_protocol.columns import Path, Type, decimal_digits
+from headgate.control_protocol.columns import Path, Type, decimal_precision_and_scale
 from headgate.tables.delta.columns import SUPPORTED_TIMES, partition_value_text
 from headgate.tables.neutral_schema import FileFacts
 
@@ -53,7 +53,8 @@ def bound_as_json(column_type: Type, value: Any) -> Any:
         return "Infinity" if value > 0 else "-Infinity"
     return (
         value
-        if column_type in _BOUNDED or (isinstance(column_type, str) and decimal_digits(column_type))
+        if column_type in _BOUNDED
+        or (isinstance(column_type, str) and decimal_precision_and_scale(column_type))
         else None
     )
 

@@ -49,7 +49,11 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.table_history import ONLY_BRANCH
-from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value_text
+from headgate.tables.delta.columns import (
+    columns_from_delta,
+    partition_value_text,
+    unrepeated_leaf_types,
+)
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.open_table import (
     DeltaLocation,
@@ -136,8 +140,8 @@ class DeltaSinkTable:
             self._commit_by_delta_rs(table, attempt, attempt_id, added)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._kept = None
-            return self._outcome_of(attempt, head + 1, attempt_id, error)
-        self._keep_loaded(table)
+            return self._outcome_after_error(attempt, head + 1, attempt_id, error)
+        self._note_loaded_table(table)
         return self._landed_outcome(attempt, head + 1)
 
     def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
@@ -159,20 +163,20 @@ class DeltaSinkTable:
         A table that was loaded before is only updated, provided that its log is the same: a
         re-created table starts at version 0 again.
         """
-        table = self._try_update_kept() or self._place.load_table()
-        self._keep_loaded(table)
+        table = self._try_update_loaded_table() or self._place.load_table()
+        self._note_loaded_table(table)
         name, layout = self._place.name, schema_id_of(table)
         if layout not in self._layouts:
             self._layouts[layout] = (columns_of(name, table), partition_columns_of(table))
         return table
 
-    def _keep_loaded(self, table: DeltaTable) -> None:
+    def _note_loaded_table(self, table: DeltaTable) -> None:
         self._kept = None
         with suppress(OSError):
             entry = self._log.read_entry(table.version())
             self._kept = (table, entry) if entry else None
 
-    def _try_update_kept(self) -> DeltaTable | None:
+    def _try_update_loaded_table(self) -> DeltaTable | None:
         if self._kept is None:
             return None
         table, entry = self._kept
@@ -310,7 +314,7 @@ class DeltaSinkTable:
         )
         return Landed(version, view)
 
-    def _outcome_of(
+    def _outcome_after_error(
         self, attempt: CommitAttempt, version: int, attempt_id: str, raised: Exception
     ) -> CommitOutcome:
         """Judge by the log: the version is this attempt's, somebody else's, or not there (yet).
@@ -342,7 +346,7 @@ class DeltaSinkTable:
             raise _table_changed_error(
                 name, f"{file.path} was written for other columns than the table has now"
             )
-        facts, types = file_facts_of(file, *written), dict(leaf_types(written[0]))
+        facts, types = file_facts_of(file, *written), dict(unrepeated_leaf_types(written[0]))
         values = {
             column: partition_value_text(types[(column,)], value)
             for column, value in facts.partition.items()

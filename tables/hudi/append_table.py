@@ -44,7 +44,7 @@ class HudiSinkTable(HudiCommits):
     def _on_table_changed(self) -> None:
         self._stamps.clear()
 
-    def _announced_instants(self) -> Sequence[str]:
+    def _instants_of_unsettled_tokens(self) -> Sequence[str]:
         return tuple(self._stamps)
 
     def _ensure_first_commit(self, java: HudiJava) -> None:
@@ -101,17 +101,17 @@ STAGED_MS_MAX = 24 * 3_600_000
 """A file not committed by this age is never committed: its records are written again."""
 
 
-def remove_old_staged_files(folder: Folder) -> None:
+def remove_abandoned_staged_files(folder: Folder) -> None:
     """Remove what is too old to be needed, unless a draft names it: then it is pending."""
     files = folder.files_below(STAGED)
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in files if name.endswith(".parquet") and at_ms < oldest_ms]
     if old:
-        pending = _read_draft_texts(folder, [name for name, _ in files if name.endswith(".json")])
+        pending = _read_joined_drafts(folder, [name for name, _ in files if name.endswith(".json")])
         folder.remove_quietly([name for name in old if name.rpartition("/")[2] not in pending])
 
 
-def _read_draft_texts(folder: Folder, drafts: list[str]) -> str:
+def _read_joined_drafts(folder: Folder, drafts: list[str]) -> str:
     """Return the drafts' content; one that disappears meanwhile was delivered."""
     texts = []
     for name in drafts:

@@ -13,7 +13,7 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    decimal_digits,
+    decimal_precision_and_scale,
     dotted_path,
 )
 from headgate.control_protocol.errors import ConfigurationError, TableUnfit
@@ -172,7 +172,7 @@ def _avro_type(column_type: Type, path: Path) -> Any:
         case str() if column_type in _LOGICAL:
             physical, logical = _LOGICAL[column_type]
             return {"type": physical, "logicalType": logical}
-        case str() if parts := decimal_digits(column_type):
+        case str() if parts := decimal_precision_and_scale(column_type):
             return _avro_decimal(path, *parts)
     raise ConfigurationError(
         f"column {dotted_path(path)!r}: no column of a Hudi table is made of "

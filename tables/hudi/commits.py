@@ -107,7 +107,7 @@ class HudiCommits:
             if _table_state_key(view) != _table_state_key(base):
                 return Refused("the table has moved on since it was read; nothing was sent")
             if attempt.record.is_claim:
-                self._roll_back_pending(
+                self._roll_back_unfinished_instants(
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
             instant = self._prepare_instant_for(attempt, java)
@@ -150,7 +150,7 @@ class HudiCommits:
                 view, self._place, self._sink, lambda: java.latest_slices(meta)
             )
             if stores_copy and unkept:
-                self._reservations.keep_commit(unkept)
+                self._reservations.store_landed_commit(unkept)
         except HeadgateError:
             raise
         except Exception as error:
@@ -271,7 +271,7 @@ class HudiCommits:
     def _on_table_changed(self) -> None:
         """Forget, or check again, what was known: the table is another one, or was changed."""
 
-    def _announced_instants(self) -> Sequence[str]:
+    def _instants_of_unsettled_tokens(self) -> Sequence[str]:
         """Return the instants of transactions that may not be settled, oldest first."""
         return ()
 
@@ -291,15 +291,15 @@ class HudiCommits:
         """Return a refusal if files of the attempt no longer exist."""
         raise NotImplementedError
 
-    def _remove_spent_files(self, attempt: CommitAttempt) -> None:
+    def _remove_obsolete_staged_files(self, attempt: CommitAttempt) -> None:
         """Remove what only the landed attempt needed."""
 
-    def _roll_back_pending(self, java: HudiJava) -> None:
+    def _roll_back_unfinished_instants(self, java: HudiJava) -> None:
         """H3: roll back whatever this sink has left pending, so that it can no longer land.
 
         The newest instant to come belongs to the transaction that the claim begins with.
         """
-        meta, first = java.load_meta_client(), set(self._announced_instants()[-1:])
+        meta, first = java.load_meta_client(), set(self._instants_of_unsettled_tokens()[-1:])
         self._require_no_resurrected_instants(
             lambda instant: java.completion_time(meta, instant) is not None
         )
@@ -359,7 +359,7 @@ class HudiCommits:
             java.close()
             if refused:
                 return refused[0]
-            return self._outcome_of(attempt, java, coming, error)
+            return self._outcome_after_error(attempt, java, coming, error)
         return self._finish_landed_commit(attempt, config, java, coming)
 
     def _check_before_commit(
@@ -383,7 +383,7 @@ class HudiCommits:
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
         return self._check_lost_files(attempt, java)
 
-    def _outcome_of(
+    def _outcome_after_error(
         self, attempt: CommitAttempt, java: HudiJava, coming: StoredCommit, error: Exception
     ) -> CommitOutcome:
         """H7, H11: judge by the timeline, since a failure after the commit fails a landed call."""
@@ -416,10 +416,10 @@ class HudiCommits:
                 lineage=Lineage.CONTAINS_TAG,
                 filled=coming.filled,
             )
-            self._reservations.keep_commit(replace(coming, tag=tag))
+            self._reservations.store_landed_commit(replace(coming, tag=tag))
             self._begun.discard(instant)
             self._clean_up_after(java, instant)
-            self._remove_spent_files(attempt)
+            self._remove_obsolete_staged_files(attempt)
         except Exception as error:  # noqa: BLE001 - it has landed, as a read will tell
             return Unknown(f"instant {instant} landed, and then: {error_text(error)}")
         return Landed(tag, view)
@@ -440,9 +440,9 @@ class HudiCommits:
                 self._reservations.remove_uncommitted_files(
                     instant, _paths_of(java.file_statistics(meta, instant))
                 )
-            elif instant < landed and instant not in self._announced_instants():
+            elif instant < landed and instant not in self._instants_of_unsettled_tokens():
                 self._remove_instant(java, instant)
-        self._reservations.remove_late_files(self._settled_files_finder(java, meta))
+        self._reservations.remove_late_uncommitted_files(self._settled_files_finder(java, meta))
         self._reservations.forget_old_instants(landed)
 
     def _settled_files_finder(

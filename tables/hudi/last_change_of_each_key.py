@@ -114,7 +114,7 @@ class Fold:
             superseded=records - keys,
         )
 
-    def iterate_new_row_files(self, output_folder: str) -> Iterator[str]:
+    def write_or_reuse_new_row_files(self, output_folder: str) -> Iterator[str]:
         """Yield files of the new rows: staged ones, or new ones below ``output_folder``.
 
         New ones leave out superseded rows.
@@ -167,30 +167,30 @@ class _Numbered:
         first, *others = columns
         self._first = pc.unique(first)
         self._others: list[tuple[pa.Array, pa.Array]] = []
-        self.numbers, self.count = _index_among(first, self._first), len(self._first)
+        self.numbers, self.count = _indices_among(first, self._first), len(self._first)
         for column in others:
             values = pc.unique(column)
             paired = _numbers_of_pairs(self.numbers, column, values)
             pairs = pc.unique(paired)
             self._others.append((values, pairs))
-            self.numbers, self.count = _index_among(paired, pairs), len(pairs)
+            self.numbers, self.count = _indices_among(paired, pairs), len(pairs)
 
     def numbers_of(self, columns: Sequence[_Column]) -> _Numbers:
         """Return the numbers of these values, ``_NONE`` for unknown ones."""
         first, *others = columns
-        numbers = _index_among(first, self._first)
+        numbers = _indices_among(first, self._first)
         for column, (values, pairs) in zip(others, self._others, strict=True):
-            numbers = _index_among(_numbers_of_pairs(numbers, column, values), pairs)
+            numbers = _indices_among(_numbers_of_pairs(numbers, column, values), pairs)
         return numbers
 
 
 def _numbers_of_pairs(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
     """Return a number for each pair; negative if one of the two is missing."""
-    at = _index_among(column, values)
+    at = _indices_among(column, values)
     return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))
 
 
-def _index_among(column: _Column, values: pa.Array) -> _Numbers:
+def _indices_among(column: _Column, values: pa.Array) -> _Numbers:
     """Return the index of each among the values, ``_NONE`` if it is not among them."""
     return _as_numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
 

@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import HudiForked, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.record_keys import BUCKET, key_index_of
+from headgate.tables.hudi.record_keys import BUCKET, index_type_of
 from headgate.tables.hudi.table_properties import HudiLocation
 
 _LATE = "a coordinator that was stopped for long has landed after all"
@@ -112,10 +112,10 @@ def require_filled_by_same_key(
             f"{'remove' if keyed else 'name'} table.key, or fill another table",
         )
     if view.lineage is Lineage.FRESH:
-        _require_no_buckets(view, place, list_live_slices)
+        _require_no_foreign_buckets(view, place, list_live_slices)
 
 
-def _require_no_buckets(
+def _require_no_foreign_buckets(
     view: TableView, place: HudiLocation, list_live_slices: Callable[[], Sequence[Slice]]
 ) -> None:
     """Refuse a table that others have split into buckets; only its files show that.
@@ -128,7 +128,7 @@ def _require_no_buckets(
             "fill a table with another index, or with one number of buckets "
             "(docs/table-formats/hudi.md)",
         )
-    if place.key and key_index_of(view.table, place.settings) == BUCKET:
+    if place.key and index_type_of(view.table, place.settings) == BUCKET:
         return  # which compares the files with its own number of buckets
     if view.head is not None and has_bucket_numbers(list_live_slices()):
         raise TableUnfit(

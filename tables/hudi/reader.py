@@ -30,10 +30,10 @@ from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.columns import quote_column
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.open_table import open_table
-from headgate.tables.hudi.record_keys import BUCKET, key_index_of
+from headgate.tables.hudi.record_keys import BUCKET, index_type_of
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
-from headgate.tables.neutral_schema import with_absent_columns
+from headgate.tables.neutral_schema import with_absent_columns_filled
 from headgate.tables.storage.file_store import name_below
 
 _COMPACTION = "COMPACT"
@@ -70,12 +70,12 @@ class HudiReader:
         )
         complete = not self._java.has_archived_commits(self._meta) and len(shown) == len(line)
         return build_history(
-            self._view, self._sink, map(self._parse_commit, shown), complete=complete
+            self._view, self._sink, map(self._to_reported_state, shown), complete=complete
         )
 
     def live_files(self) -> list[LiveFile]:
         if self._has_log_files:
-            return [self._whole_table_file]
+            return [self._pseudo_file_of_whole_table]
         brought = {each.requested: each.completed for each in self._commits_oldest_first}
         slices = [each for each in self._live_slices if each.path]
         sizes = self._place.folder.file_sizes([each.path for each in slices])
@@ -130,8 +130,8 @@ class HudiReader:
                     yield from file.iter_batches(columns=list(columns))
 
         return FileRows(
-            self._whole_table_file.path,
-            self._whole_table_file.size_bytes,
+            self._pseudo_file_of_whole_table.path,
+            self._pseudo_file_of_whole_table.size_bytes,
             read_batches,
             read_batches,
         )
@@ -144,11 +144,11 @@ class HudiReader:
     @cached_property
     def _puts_inserts_in_logs(self) -> bool:
         """Return whether new rows go to their buckets' logs, where Hudi counts them as updates."""
-        index = key_index_of(self._place.name, self._place.settings)
+        index = index_type_of(self._place.name, self._place.settings)
         return self._config.merges_on_read and index == BUCKET
 
     @cached_property
-    def _whole_table_file(self) -> LiveFile:
+    def _pseudo_file_of_whole_table(self) -> LiveFile:
         rows, size = (
             int(self._java.read_data_frame().count()),
             sum(each.size for each in self._live_slices),
@@ -173,7 +173,7 @@ class HudiReader:
         def read_batches() -> Iterator[Any]:
             with pq.ParquetFile(self._place.folder.arrow_source(live.path)) as file:
                 for batch in file.iter_batches(columns=list(columns)):
-                    yield with_absent_columns(batch, columns, self._config.columns, {})
+                    yield with_absent_columns_filled(batch, columns, self._config.columns, {})
 
         return FileRows(self._address_of(live.path), live.size, read_batches, read_batches)
 
@@ -194,7 +194,7 @@ class HudiReader:
             for each in self._java.file_statistics(self._meta, instant.requested)
         ]
 
-    def _parse_commit(self, instant: Instant) -> ReportedState:
+    def _to_reported_state(self, instant: Instant) -> ReportedState:
         return ReportedState(
             f"instant {instant.requested}",
             instant.metadata,

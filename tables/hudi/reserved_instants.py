@@ -93,7 +93,7 @@ class Reservations:
             if inside not in committed_paths:
                 self._remove_with_reference(inside, marker)
 
-    def remove_late_files(
+    def remove_late_uncommitted_files(
         self, find_committed_files: Callable[[str], Collection[str] | None]
     ) -> None:
         """Remove files that appeared after their markers had been removed.
@@ -135,24 +135,26 @@ class Reservations:
             [n for n in coming if _file_name_of(n).removesuffix(_JSON) < oldest]
         )
 
-    def keep_commit(self, newest: StoredCommit) -> None:
+    def store_landed_commit(self, newest: StoredCommit) -> None:
         """Keep it until a later one is kept, in a file named like its tag.
 
         No lock is held here: a process that was suspended after its commit may be late, but cannot
         replace a later copy.
         """
-        self._put_commit(self._kept_file_name(newest.tag), newest)
+        self._put_commit(self._landed_file_name(newest.tag), newest)
         earlier = [
-            self._kept_file_name(tag) for tag in self._tags_of_kept_commits() if tag < newest.tag
+            self._landed_file_name(tag)
+            for tag in self._tags_of_stored_landed_commits()
+            if tag < newest.tag
         ]
         announced = self._announced_file_name(newest.instant)
         self._folder.remove_quietly([*earlier, self._formerly, self._formerly_coming, announced])
 
-    def read_kept_commit(self) -> StoredCommit | None:
+    def read_stored_landed_commit(self) -> StoredCommit | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
-        while tags := self._tags_of_kept_commits():
+        while tags := self._tags_of_stored_landed_commits():
             with suppress(FileNotFoundError):  # a later one was kept meanwhile
-                return self._read_commit(self._kept_file_name(max(tags)))
+                return self._read_commit(self._landed_file_name(max(tags)))
         with suppress(FileNotFoundError):  # of a version that had one file for all
             return self._read_commit(self._formerly)
         return None
@@ -166,7 +168,10 @@ class Reservations:
         self._put_commit(self._announced_file_name(coming.instant), coming)
 
     def read_announced_commits(self) -> list[StoredCommit]:
-        """Return commits that are announced, but not kept yet. Raises as ``read_kept_commit``."""
+        """Return commits that are announced, but not stored as landed yet.
+
+        Raises as ``read_stored_landed_commit``.
+        """
         commits = []
         announced = [name for name, _ in self._folder.files_below(self._coming)]
         # The last one is of a version that had one file for all.
@@ -182,10 +187,10 @@ class Reservations:
         """Return the commits known to have landed, even if archived before they were kept.
 
         The newest is first. ``archived_tag_of``: returns the tag of an instant of the archive.
-        Raises as ``read_kept_commit``.
+        Raises as ``read_stored_landed_commit``.
         """
         announced = self.read_announced_commits()  # first: what leaves here is kept by then
-        kept = self.read_kept_commit()
+        kept = self.read_stored_landed_commit()
         landed = {kept.instant: kept} if kept else {}
         for coming in announced:
             if coming.instant not in landed and (tag := archived_tag_of(coming.instant)):
@@ -222,11 +227,11 @@ class Reservations:
             content["instant"], content["tag"], record, filled, content.get("follows")
         )
 
-    def _tags_of_kept_commits(self) -> list[int]:
+    def _tags_of_stored_landed_commits(self) -> list[int]:
         names = (_file_name_of(name) for name, _ in self._folder.files_below(self._landed))
         return [int(name.removesuffix(_JSON)) for name in names]
 
-    def _kept_file_name(self, tag: int) -> str:
+    def _landed_file_name(self, tag: int) -> str:
         return f"{self._landed}/{tag}{_JSON}"
 
     def _announced_file_name(self, instant: str) -> str:

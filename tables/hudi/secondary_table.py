@@ -57,11 +57,11 @@ class _Following(HudiCommits):
         """
         if lost := check_lost_files(self._place.folder, attempt.files):
             raise Unreachable(f"{self._place.name} cannot be delivered: {lost.reason}")
-        self._roll_back_pending(java)
+        self._roll_back_unfinished_instants(java)
         self._delivering = [file.path for file in attempt.files]
         return self._reserve_instant(java)
 
-    def _remove_spent_files(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
+    def _remove_obsolete_staged_files(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
         """Remove the staged files of the delivery before this one, which has landed.
 
         Until now, a table that was rolled back had to receive them again.
@@ -70,7 +70,7 @@ class _Following(HudiCommits):
         folder.remove_quietly([name_below(folder.location, path) for path in self._delivered])
         self._delivered = self._delivering
         if not self._swept:
-            append_table.remove_old_staged_files(folder)
+            append_table.remove_abandoned_staged_files(folder)
             self._swept = True
 
 

@@ -85,7 +85,7 @@ class HudiFormat(TableFormat):
             place.read_config()
             made = True
         if spec.key:
-            place.keep_or_require_same_buckets()
+            place.store_or_require_same_buckets()
         return made
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
@@ -127,7 +127,7 @@ class HudiFormat(TableFormat):
         from headgate.tables.hudi.table_properties import create_hudi_table
 
         schema = avro_schema_of(place.table_name, spec.columns, spec.comments)
-        place.keep_properties(spec.properties)
+        place.store_own_properties(spec.properties)
         try:
             create_hudi_table(place, schema, spec.partition_by, table_type_of(spec.properties))
         except HudiMissing:

@@ -172,7 +172,7 @@ class HudiLocation:
                 partition_by=() if self.key else config.marking.partition_by,
                 values=values,
                 storage=self.storage,
-                properties=self._read_kept_properties(),
+                properties=self._read_own_properties(),
             )
         return FileSchema(
             uuid=config.uuid,
@@ -183,7 +183,7 @@ class HudiLocation:
             storage=self.storage,
             marking=config.marking,
             values=values,
-            properties=self._read_kept_properties(),
+            properties=self._read_own_properties(),
         )
 
     def _read_properties(self) -> Mapping[str, str]:
@@ -289,15 +289,15 @@ class HudiLocation:
 
     def _ensure_table_uuid(self) -> str:
         """H10: return the table's UUID, a new one the first time: one re-created has another."""
-        return self._keep_first_value("uuid", str(uuid.uuid4()))
+        return self._put_if_absent_and_read("uuid", str(uuid.uuid4()))
 
-    def keep_or_require_same_buckets(self) -> None:
+    def store_or_require_same_buckets(self) -> None:
         """Keep how the table is cut, if nobody has; it has to be what the first caller declared.
 
         Raises ``HudiUnsafe`` if it is not: keys would be looked for in the wrong files.
         """
         declared = describe_buckets(self.name, self.settings)
-        held = self._keep_first_value("buckets", declared)
+        held = self._put_if_absent_and_read("buckets", declared)
         if held != declared:
             raise HudiUnsafe(
                 f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
@@ -305,7 +305,7 @@ class HudiLocation:
                 "write the index of [table.properties] as it was",
             )
 
-    def keep_properties(self, properties: Mapping[str, str]) -> None:
+    def store_own_properties(self, properties: Mapping[str, str]) -> None:
         """Keep our properties next to a table about to be created; Hudi stores only its own."""
         kept = {key: value for key, value in properties.items() if key.startswith(OURS)}
         try:
@@ -313,7 +313,7 @@ class HudiLocation:
         except OSError as error:
             raise Unreachable(f"nothing can be kept beside {self.name}: {error}") from error
 
-    def _read_kept_properties(self) -> Mapping[str, str]:
+    def _read_own_properties(self) -> Mapping[str, str]:
         try:
             properties: dict[str, str] = json.loads(self.folder.read(_KEPT))
         except FileNotFoundError:
@@ -322,7 +322,7 @@ class HudiLocation:
             raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
         return properties
 
-    def _keep_first_value(self, name: str, text: str) -> str:
+    def _put_if_absent_and_read(self, name: str, text: str) -> str:
         """Return the value that the first caller gave for this table."""
         folder, path = self.folder, f"{AUX}/{name}"
         try:

@@ -39,7 +39,7 @@ from headgate.tables.hudi.record_keys import (
     GENERATOR,
     HASHED,
     INDEX,
-    key_index_of,
+    index_type_of,
     key_writer_settings,
 )
 from headgate.tables.hudi.s3_locations import to_hadoop_address
@@ -108,7 +108,7 @@ class HudiKeyedJava(HudiJava):
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, perhaps only for keys in the files."""
         slices = self.latest_slices(meta)
-        self._require_same_buckets(slices)
+        self._require_files_fit_buckets(slices)
         if any(each.logged for each in slices):
             yield from self._read_merged(columns, key_source_files)
             return
@@ -117,7 +117,7 @@ class HudiKeyedJava(HudiJava):
                 for batch in file.iter_batches(columns=columns):
                     yield batch.select(columns)
 
-    def _require_same_buckets(self, slices: Sequence[Slice]) -> None:
+    def _require_files_fit_buckets(self, slices: Sequence[Slice]) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files.
 
         For a table that others created, only its files show how it is divided.
@@ -162,7 +162,8 @@ class HudiKeyedJava(HudiJava):
         ``output_folder``.
         """
         rows = self._data_frame_of_files(
-            fold.iterate_new_row_files(output_folder), self._place.read_config().columns.fields
+            fold.write_or_reuse_new_row_files(output_folder),
+            self._place.read_config().columns.fields,
         )
         going = fold.keys_to_delete()
         if not going:
@@ -186,7 +187,7 @@ class HudiKeyedJava(HudiJava):
 
     def _write_rows(self, meta: Any, instant: str, rows: Any) -> list[Any]:
         """Return Hudi's status of each file."""
-        writer, hudi = self._open_write_client(), self._hudi
+        writer, hudi = self._open_or_reuse_write_client(), self._hudi
         schema = hudi.common.schema.HoodieSchema.parse(self._schema)
         upsert = hudi.common.model.WriteOperationType.UPSERT
         java_options = self._java.util.HashMap()
@@ -227,7 +228,7 @@ class HudiKeyedJava(HudiJava):
 
     def _writer_settings(self) -> Mapping[str, str]:
         config, given = self._place.read_config(), self._place.settings
-        index = key_index_of(self._place.name, given)
+        index = index_type_of(self._place.name, given)
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
             **given,
@@ -275,7 +276,7 @@ class HudiKeyedTable(HudiCommits):
         super().__init__(place, sink, answer, java)
 
     def _on_table_changed(self) -> None:
-        self._place.keep_or_require_same_buckets()
+        self._place.store_or_require_same_buckets()
 
     def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""
@@ -319,8 +320,8 @@ class HudiKeyedTable(HudiCommits):
             self._place.folder.remove_quietly(java.written_file_names())
         return refusal
 
-    def _remove_spent_files(self, attempt: CommitAttempt) -> None:
+    def _remove_obsolete_staged_files(self, attempt: CommitAttempt) -> None:
         folder = self._place.folder
         folder.remove_quietly([name_below(folder.location, file.path) for file in attempt.files])
         if attempt.record.is_claim:
-            append_table.remove_old_staged_files(folder)
+            append_table.remove_abandoned_staged_files(folder)

@@ -218,7 +218,7 @@ class HudiJava:
 
     def reserve_instant(self) -> str:
         """Return a unique instant, which is not in the timeline yet (H4)."""
-        return str(self._open_write_client().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
+        return str(self._open_or_reuse_write_client().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
     def begin_instant(self, meta: Any, instant: str) -> None:
         """Begin the commit of a reserved instant."""
@@ -228,7 +228,7 @@ class HudiJava:
 
     def start_heartbeat(self, instant: str) -> None:
         """Send heartbeats for a begun instant, so that clean-ups know its writer is alive."""
-        self._open_write_client().getHeartbeatClient().start(instant)
+        self._open_or_reuse_write_client().getHeartbeatClient().start(instant)
 
     def commit(
         self,
@@ -238,7 +238,7 @@ class HudiJava:
         check_in_lock: Callable[[], None],
     ) -> None:
         """Complete a registered instant; ``check_in_lock`` runs in Hudi's lock, and may raise."""
-        writer = self._open_write_client()
+        writer = self._open_or_reuse_write_client()
         writer.setOperationType(self._operation_type_for(files))
         statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
         for statistic in self._hudi_statistics_of(files):
@@ -274,7 +274,7 @@ class HudiJava:
 
     def is_rolling_back(self, meta: Any, instant: str) -> bool:
         """Return whether a rollback of it is under way, which may have removed files already."""
-        service = self._open_write_client().getTableServiceClient()
+        service = self._open_or_reuse_write_client().getTableServiceClient()
         return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003
 
     def close(self) -> None:
@@ -334,7 +334,7 @@ class HudiJava:
         builder = self._hudi.common.table.HoodieTableMetaClient.builder()
         return builder.setConf(self._storage_conf()).setBasePath(folder).build()
 
-    def _open_write_client(self) -> Any:
+    def _open_or_reuse_write_client(self) -> Any:
         if self._client is None:
             check_lock_server(
                 self._place.name, self._writer_settings()
@@ -364,7 +364,10 @@ class HudiJava:
     @contextmanager
     def _holding_lock(self) -> Iterator[None]:
         """Hold Hudi's lock. Raises what its provider raises."""
-        transactions, nobody = self._open_write_client().getTransactionManager(), self._java_none()
+        transactions, nobody = (
+            self._open_or_reuse_write_client().getTransactionManager(),
+            self._java_none(),
+        )
         transactions.beginStateChange(nobody, nobody)
         try:
             yield
@@ -372,7 +375,7 @@ class HudiJava:
             transactions.endStateChange(nobody)
 
     def _roll_back(self, instant: str) -> None:
-        self._open_write_client().rollback(instant)
+        self._open_or_reuse_write_client().rollback(instant)
 
     def _delete_metadata_table(self, meta: Any) -> None:
         """Delete the metadata table; Hudi's next write recreates it from the folders.
@@ -391,7 +394,7 @@ class HudiJava:
 
     def _maintain_metadata_table(self, instant: str) -> None:
         """Maintain the metadata table: otherwise nothing would ever be archived."""
-        writer, operation = self._open_write_client(), self._operation_type_for(())
+        writer, operation = self._open_or_reuse_write_client(), self._operation_type_for(())
         writer.initTable(operation, self._java_option(instant))
         writer.preWrite(instant, operation, self.load_meta_client())
 

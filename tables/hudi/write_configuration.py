@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe
 from headgate.tables.hudi.lock_check import LOCK, LOCK_KEY, require_fencing_lock
-from headgate.tables.hudi.record_keys import INDEX, key_index_of
+from headgate.tables.hudi.record_keys import INDEX, index_type_of
 
 # Lists settings of Hudi that would conflict with a sink's commits, with the reasons (H1).
 
@@ -204,7 +204,7 @@ def writer_settings(
             )
     require_safe_settings(table, given, _WHERE, keyed=keyed)
     if keyed:
-        key_index_of(table, given)
+        index_type_of(table, given)
     elif given.get(INDEX, "").upper() in _NOT_OF_APPENDS:
         raise HudiUnsafe(
             f"{table}: {INDEX} = {given[INDEX]}, but files that are appended have no Bloom "

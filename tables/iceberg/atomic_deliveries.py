@@ -53,7 +53,7 @@ class AtomicDeliveries:
         self._call = str(JOINT_COMMIT)
         if not isinstance(catalog, BoundedRestCatalog):
             raise not_atomic_error(catalog.name)
-        if not catalog.may_have_joint_commits:
+        if not catalog.may_support_multi_table_commits:
             raise NotAtomic(
                 f"tables.atomic is set, and {self._call} is not among what the server of catalog "
                 f"{catalog.name!r} says it has",

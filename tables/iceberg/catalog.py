@@ -45,7 +45,7 @@ from headgate.tables.iceberg.catalog_types import (
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
-from headgate.tables.storage.avro_integrity import add_avro_checks
+from headgate.tables.storage.avro_integrity import patch_with_avro_checks
 from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import (
     PATIENCE,
@@ -117,9 +117,11 @@ def load_catalog(
     try:
         if jvm is not None:
             kind = require_java_type(name, properties)
-            return _install_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
+            return _install_own_file_io(
+                JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s)
+            )
         told = {**properties, **({"init_catalog_tables": "false"} if read_only else {})}
-        return _install_own_files(_catalog_opener(name, told, timeout_s)(), read_only=read_only)
+        return _install_own_file_io(_catalog_opener(name, told, timeout_s)(), read_only=read_only)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = translate_catalog_error(error, f"catalog {name!r} cannot be opened")
         raise type(failure)(
@@ -192,7 +194,7 @@ def require_atomic_swap(catalog: Catalog, identifier: str) -> None:
             raise translate_catalog_error(error, f"table {identifier} cannot be asked") from None
 
 
-def as_missing_rights(error: BaseException) -> MissingRights | None:
+def missing_rights_or_none(error: BaseException) -> MissingRights | None:
     """Return the error for a table that may not be read or written any more.
 
     Unknown credentials (401) are not the trouble of one table.
@@ -220,7 +222,7 @@ def _catalog_opener(
     if kind == "rest":
         return partial(_open_rest_catalog, name, {**_PATIENT, **known}, timeout_s)
     if kind == "glue":
-        return partial(_glue_catalog, name, {**_PATIENT, **known})
+        return partial(_open_glue_catalog, name, {**_PATIENT, **known})
     patient = {name: text for name, text in _PATIENT.items() if name not in known}
     if kind == "sql" and isinstance(uri := known.get("uri"), str):
         bounded = {**patient, **properties, "uri": _uri_with_timeouts(uri, timeout_s)}
@@ -238,7 +240,7 @@ def _open_rest_catalog(name: str, properties: RecursiveDict, timeout_s: float) -
     return catalog
 
 
-def _glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
+def _open_glue_catalog(name: str, properties: RecursiveDict) -> Catalog:
     """Open AWS Glue with bounded waits: botocore's own add up to ten minutes."""
     try:
         from botocore.config import Config as ClientConfig
@@ -293,7 +295,7 @@ def _not_installed_error(what: str, error: ImportError, extra: str) -> Configura
     )
 
 
-def install_own_metadata(catalog: Catalog) -> MetadataFiles:
+def install_own_metadata_writer(catalog: Catalog) -> MetadataFiles:
     """Have the catalog write metadata our way (version 3, too), unless a server writes it."""
     files = MetadataFiles()
     if isinstance(catalog, MetastoreCatalog):
@@ -307,12 +309,12 @@ def install_own_metadata(catalog: Catalog) -> MetadataFiles:
     return files
 
 
-def _install_own_files(catalog: Catalog, *, read_only: bool = False) -> Catalog:
+def _install_own_file_io(catalog: Catalog, *, read_only: bool = False) -> Catalog:
     """Give the tables of the catalog on S3 our files, wherever it asks for some.
 
     For a command that only reads, so have tables on this machine.
     """
-    metadata = install_own_metadata(catalog)
+    metadata = install_own_metadata_writer(catalog)
     theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below
 
     def open_own_file_io(
@@ -320,10 +322,10 @@ def _install_own_files(catalog: Catalog, *, read_only: bool = False) -> Catalog:
     ) -> FileIO:
         merged = {**catalog.properties, **properties}
         if is_for_our_s3_client(merged, location) or needs_timeouts(location):
-            return add_avro_checks(open_file_io(merged, location))
+            return patch_with_avro_checks(open_file_io(merged, location))
         if read_only and location and local_file_path(location) and PY_IO_IMPL not in merged:
-            return add_avro_checks(LocalFiles(merged, location))
-        return add_avro_checks(theirs(properties, location))
+            return patch_with_avro_checks(LocalFiles(merged, location))
+        return patch_with_avro_checks(theirs(properties, location))
 
     catalog._load_file_io = open_own_file_io  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):

@@ -56,7 +56,7 @@ from headgate.tables.iceberg.prepared_commit import PreparedCommit
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import with_default_properties
-from headgate.tables.storage.object_stores import file_properties
+from headgate.tables.storage.object_stores import file_io_properties
 
 SINK = SinkName("headgate-check")
 _TOPIC = "headgate-check"
@@ -79,7 +79,7 @@ class VendedKeys:
 
 
 class CatalogTrial:
-    """Two scratch tables; once ``made`` names some, whoever made them has to ``drop_tables`` them.
+    """Two scratch tables; once ``made`` names some, they must go: ``drop_tables_listing_leftovers``.
 
     Questions are asked in the order of the methods. Raises one of ``HeadgateError``.
     """
@@ -102,7 +102,7 @@ class CatalogTrial:
         listed = sorted(map(str, catalog._supported_endpoints))  # noqa: SLF001 - read nowhere else
         return f"a REST server; calls that it lists: {len(listed)}"
 
-    def has_namespace(self) -> bool:
+    def may_have_namespace(self) -> bool:
         """Return whether the namespace of the scratch tables is there, as far as it can be asked.
 
         A trial makes none.
@@ -115,7 +115,7 @@ class CatalogTrial:
                 return True
             raise
 
-    def create_tables(self) -> str:
+    def create_tables_and_locate(self) -> str:
         """Make both tables; return the location of the first."""
         schema = Schema(NestedField(1, "id", LongType(), required=False))
         for name in self.names:
@@ -124,7 +124,7 @@ class CatalogTrial:
                     self._tables[name] = self._catalog.create_table(
                         name, schema, properties=with_default_properties({})
                     )
-            except Unreachable as error:  # ``drop_tables`` knows nothing of it
+            except Unreachable as error:  # ``drop_tables_listing_leftovers`` knows nothing of it
                 text = f"{error.message}; it may have been made all the same"
                 raise Unreachable(text, f"look for {name}, and drop it") from error
             self.made.append(name)
@@ -138,14 +138,14 @@ class CatalogTrial:
         """Return what came with the table that the sink file does not have."""
         own = self._catalog.properties
         files = self._table.io.properties
-        given = sorted(name for name in file_properties(files) if own.get(name) != files[name])
+        given = sorted(name for name in file_io_properties(files) if own.get(name) != files[name])
         signs = str(files.get("s3.remote-signing-enabled", "")).lower() == "true"
         return VendedKeys(tuple(given), signs and "s3.access-key-id" not in files)
 
     def file_properties_and_location(self) -> tuple[dict[str, str], str]:
         """Return the properties by which a participant reaches the table's files, and where."""
         location = self._table.location()
-        return file_properties(self._table.io.properties, location), location
+        return file_io_properties(self._table.io.properties, location), location
 
     def make_first_claim(self) -> None:
         """Commit as a sink's first claim does: a snapshot, its properties, branch and tag at once.
@@ -159,7 +159,7 @@ class CatalogTrial:
             raise
         except StopSink as error:  # what a sink would say here names persons, who had no part
             raise CatalogRefused(f"a claim came back changed: {error.message}", "") from error
-        self._require_properties_kept(landed, 0)
+        self._require_record_kept(landed, 0)
 
     def tag_retention_ms(self) -> int | None:
         """Return for how long the catalog says that it keeps the tag; ``None``: no word of it."""
@@ -174,7 +174,7 @@ class CatalogTrial:
         """Send two commits that were prepared on the same state: only one may land."""
         view = self._first.read()
         one, other = (self._prepare_commit(view, number) for number in (1, 2))
-        self._require_properties_kept(self._require_landed(self._first.send_commit(one)), 1)
+        self._require_record_kept(self._require_landed(self._first.send_commit(one)), 1)
         return self._send_and_require_refusal(other, "a commit on a state that was gone")
 
     def require_refusal_after_moved_tag(self) -> str:
@@ -202,7 +202,10 @@ class CatalogTrial:
         ``False``: it has no such call. Raises ``CatalogRefused`` if half of one landed.
         """
         catalog = self._catalog
-        if not isinstance(catalog, BoundedRestCatalog) or not catalog.may_have_joint_commits:
+        if (
+            not isinstance(catalog, BoundedRestCatalog)
+            or not catalog.may_support_multi_table_commits
+        ):
             return False
         tables = [self._load_table(name) for name in self.names]
         try:
@@ -212,7 +215,7 @@ class CatalogTrial:
             if isinstance(error.__cause__, NotImplementedError):
                 return False
             raise
-        if self._read_marks() != ["1", "1"]:
+        if self._read_mark_properties() != ["1", "1"]:
             raise CatalogRefused("a commit to two tables was answered well, and is not there", "")
         try:
             catalog.commit_tables(
@@ -225,11 +228,11 @@ class CatalogTrial:
             pass
         else:
             raise CatalogRefused("a commit to two tables landed, though one was another table", "")
-        if self._read_marks() != ["1", "1"]:
+        if self._read_mark_properties() != ["1", "1"]:
             raise CatalogRefused("half of a commit to two tables landed", "")
         return True
 
-    def drop_tables(self) -> tuple[str, ...]:
+    def drop_tables_listing_leftovers(self) -> tuple[str, ...]:
         """Drop the tables with their files; return the locations whose files may stay."""
         stay = []
         for name in tuple(self.made):
@@ -270,7 +273,7 @@ class CatalogTrial:
             raise Unreachable(f"not known whether the commit landed: {outcome.reason}", "")
         raise CatalogRefused(f"the commit did not land: {outcome.reason}", "")
 
-    def _require_properties_kept(self, view: TableView, number: int) -> None:
+    def _require_record_kept(self, view: TableView, number: int) -> None:
         """Raise unless the newest snapshot's properties are those that were sent."""
         read = self._first.read()
         if (view.record, read.record) != (_build_record(number), _build_record(number)):
@@ -286,7 +289,7 @@ class CatalogTrial:
             raise CatalogRefused(f"{what} landed: two coordinators could commit", "")
         raise Unreachable(f"{what}: not known whether it landed: {outcome.reason}", "")
 
-    def _read_marks(self) -> Sequence[str | None]:
+    def _read_mark_properties(self) -> Sequence[str | None]:
         return [self._load_table(name).properties.get(_MARK) for name in self.names]
 
     @contextmanager

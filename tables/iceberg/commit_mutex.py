@@ -49,7 +49,7 @@ class CommitLocks:
         self._commit_locks: dict[str, CommitLock] = {}
         self._lock = threading.Lock()
 
-    def lock_of(self, table: str) -> CommitLock:
+    def find_or_add_lock(self, table: str) -> CommitLock:
         with self._lock:
             return self._commit_locks.setdefault(table, CommitLock(self._since_s))
 

@@ -180,7 +180,7 @@ class CommitRequest:
             operation = Operation.OVERWRITE
             added += self.deletions.added
             removed += (entry.data_file for entry in self.deletions.retired)
-        counts = snapshot_counts(self.metadata, added, removed)
+        counts = summary_counts_of_files(self.metadata, added, removed)
         summary = Summary(operation, **counts, **encode(self.record), **self.fence)
         before = summary_properties_of(self.parent_snapshot) if self.parent_snapshot else None
         return update_snapshot_summaries(summary, before)
@@ -222,7 +222,7 @@ def next_snapshot(
     )
 
 
-def snapshot_counts(
+def summary_counts_of_files(
     metadata: TableMetadata,
     added: Iterable[ManifestDataFile],
     removed: Iterable[ManifestDataFile] = (),

@@ -33,7 +33,7 @@ def completed_schema(table: Table, declaration: TableDeclaration | None) -> Sche
     return table.schema() if step is None or step.schema is None else step.schema
 
 
-def complete_table(
+def complete_table_if_empty(
     catalog: Catalog, identifier: str, declaration: TableDeclaration | None
 ) -> tuple[str, ...]:
     """Add what the table lacks of its declaration, if it may get that; return the changes.

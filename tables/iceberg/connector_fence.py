@@ -48,7 +48,7 @@ def properties_of_fence(
     taken = {"group": group, "control_topic": control_topic, "ends": at, "until_ms": until_ms}
     return {
         **mark_property_for_ends(control_topic, group, dict.fromkeys(ends, PASSED)),
-        _taken_over_property_name(sink): json.dumps(taken, separators=(",", ":")),
+        _takeover_property_name(sink): json.dumps(taken, separators=(",", ":")),
     }
 
 
@@ -75,7 +75,7 @@ def find_fenced_connector(
     since_takeover = list[int]()
     passed = list[tuple[int, Mapping[str, str]]]()
     for snapshot_id, properties in newest_first:
-        text = properties.get(_taken_over_property_name(sink))
+        text = properties.get(_takeover_property_name(sink))
         if text is None and not group and holds_record(sink, properties):
             return None
         if text is None:
@@ -94,18 +94,18 @@ def find_fenced_connector(
 
 def fence_to_repeat(sink: SinkName, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what the next commit repeats of the sink's newest snapshot: nothing after a week."""
-    text = properties.get(_taken_over_property_name(sink))
+    text = properties.get(_takeover_property_name(sink))
     if text is None:
         return {}
     taken = json.loads(text)
     if time.time() * 1000 > taken["until_ms"]:
         return {}
     own = {
-        _taken_over_property_name(sink),
+        _takeover_property_name(sink),
         name_of_mark_property(taken["control_topic"], taken["group"]),
     }
     return {key: properties[key] for key in own if key in properties}
 
 
-def _taken_over_property_name(sink: SinkName) -> str:
+def _takeover_property_name(sink: SinkName) -> str:
     return f"headgate.{sink}{_TAKEN}"

@@ -58,8 +58,8 @@ class UnsentRows:
         table = self._load_table()
         if progress and progress.table_uuid != str(table.metadata.table_uuid):
             progress = None
-        line = self._unsent_snapshots(table, progress)
-        if progress and line and _is_line_complete(line[-1][0], progress):
+        line = self._snapshots_back_to_last_sent(table, progress)
+        if progress and line and _is_no_snapshot_missing_after(line[-1][0], progress):
             for snapshot, record in reversed(line):
                 if record and snapshot.snapshot_id != progress.snapshot_id:
                     files = scan_tasks_of_added_files(table, snapshot) if record.records else ()
@@ -68,10 +68,10 @@ class UnsentRows:
             return
         for snapshot, record in line[:1]:
             if record:
-                rows = self._scan_unsent(table, snapshot, progress)
+                rows = self._scan_possibly_unsent(table, snapshot, progress)
                 yield Portion(rows, _progress_up_to(table, snapshot, record))
 
-    def newest_rows(
+    def last_rows_of_newest_commit(
         self, count: int, columns: tuple[str, ...], rows_read_max: int
     ) -> list[dict[str, Any]]:
         """Return the last rows of the newest commit with some, of its first ``rows_read_max``.
@@ -80,7 +80,7 @@ class UnsentRows:
         """
         table = self._load_table()
         # The newest may have none: each epoch begins with one that only claims the table.
-        for snapshot, record in self._snapshots_of_tag(table):
+        for snapshot, record in self._snapshots_back_from_tag(table):
             if record and record.records:
                 rows = _scan_added_rows(table, snapshot, columns)
                 return list(deque(islice(rows, rows_read_max), maxlen=count))
@@ -94,7 +94,7 @@ class UnsentRows:
                 error, f"table {self._identifier} cannot be read"
             ) from error
 
-    def _unsent_snapshots(
+    def _snapshots_back_to_last_sent(
         self, table: Table, progress: Progress | None
     ) -> list[tuple[Snapshot, CommitRecord | None]]:
         """Return the snapshots from the sink's tag back to the last one sent, that one included.
@@ -102,19 +102,21 @@ class UnsentRows:
         Only the tag's own if nothing is known to be sent; none that has expired.
         """
         line: list[tuple[Snapshot, CommitRecord | None]] = []
-        for snapshot, record in self._snapshots_of_tag(table):
+        for snapshot, record in self._snapshots_back_from_tag(table):
             line.append((snapshot, record))
             if progress is None or snapshot.snapshot_id == progress.snapshot_id:
                 break
         return line
 
-    def _snapshots_of_tag(self, table: Table) -> Iterator[tuple[Snapshot, CommitRecord | None]]:
+    def _snapshots_back_from_tag(
+        self, table: Table
+    ) -> Iterator[tuple[Snapshot, CommitRecord | None]]:
         """Yield the snapshots from the sink's tag back, each with the sink's record in it."""
         ref = table.metadata.refs.get(self._tag)
         for snapshot in ancestors_of(snapshots_by_id(table.metadata), ref) if ref else ():
             yield snapshot, decode(self._sink, summary_properties_of(snapshot))
 
-    def _scan_unsent(
+    def _scan_possibly_unsent(
         self, table: Table, snapshot: Snapshot, progress: Progress | None
     ) -> Iterator[dict[str, Any]]:
         predicate: BooleanExpression = EqualTo(term="sink", value=self._sink)
@@ -124,7 +126,7 @@ class UnsentRows:
         return scan_rows(table, snapshot, scan.plan_files(), predicate)
 
 
-def _is_line_complete(oldest: Snapshot, progress: Progress) -> bool:
+def _is_no_snapshot_missing_after(oldest: Snapshot, progress: Progress) -> bool:
     """Return whether no snapshot between the two is missing: quiet tables' parents expire early."""
     next_number = progress.sequence_number + 1
     return oldest.snapshot_id == progress.snapshot_id or oldest.sequence_number == next_number

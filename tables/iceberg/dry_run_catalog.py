@@ -20,7 +20,7 @@ from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import EMPTY_DICT
 
-from headgate.tables.iceberg.catalog import install_own_metadata
+from headgate.tables.iceberg.catalog import install_own_metadata_writer
 from headgate.tables.iceberg.table_creation import ensure_namespaces
 
 _NOT_HERE = (
@@ -38,7 +38,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
 
     def __init__(self, folder: Path, real: Catalog | None) -> None:
         super().__init__("dry-run")
-        install_own_metadata(self)
+        install_own_metadata_writer(self)
         self._folder = folder
         self._namespaces: set[tuple[str, ...]] = set()
         self._locations: dict[tuple[str, ...], str] = {}
@@ -70,7 +70,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
         if name not in self._locations:
             if self._real is None:
                 raise NoSuchTableError(f"there is no table {identifier}")
-            self.copy_empty_table(self._real.load_table(identifier), identifier)
+            self.create_empty_copy(self._real.load_table(identifier), identifier)
         at = self._locations[name]
         metadata = FromInputFile.table_metadata(self._load_file_io(location=at).new_input(at))
         return Table(name, metadata, at, self._load_file_io(metadata.properties, at), self)
@@ -118,7 +118,7 @@ class DryRunCatalog(NoopCatalog, MetastoreCatalog):
         self._locations[name] = at
         return at
 
-    def copy_empty_table(self, table: Table, identifier: Any) -> None:
+    def create_empty_copy(self, table: Table, identifier: Any) -> None:
         """Create an empty table like this one."""
         name = identifier if isinstance(identifier, str) else ".".join(identifier)
         ensure_namespaces(self, name)

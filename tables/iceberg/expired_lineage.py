@@ -55,8 +55,8 @@ def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
     line = list(ancestors_of(snapshots, metadata.refs[branch]))
     lineage = _lineage_by_metadata_log(table, line[0], tagged)
     if lineage is Lineage.UNDECIDABLE and (
-        _is_tag_proven_by_files(table.io, line, tagged)
-        or _is_tag_proven_by_rows(table, line, tagged)
+        _is_tag_on_line_proven_by_files(table.io, line, tagged)
+        or _is_tag_on_line_proven_by_rows(table, line, tagged)
     ):
         return Lineage.CONTAINS_TAG
     return lineage
@@ -104,7 +104,7 @@ def _lineage_by_parents(known: dict[int, Snapshot], head: Snapshot, tagged: Snap
 # -------------------------------------------------------------------------------- files and rows
 
 
-def _is_tag_proven_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _is_tag_on_line_proven_by_files(io: FileIO, line: list[Snapshot], tagged: Snapshot) -> bool:
     try:
         newest, sequence_number = _read_newest_files(io, tagged)
         # Without files, nothing can have been removed.
@@ -154,7 +154,7 @@ def _read_paths_added_at(io: FileIO, manifest: ManifestFile, sequence_number: in
     )
 
 
-def _is_tag_proven_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
+def _is_tag_on_line_proven_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot) -> bool:
     stored, size = (
         _summary_count(tagged, "total-records"),
         _summary_count(tagged, "total-files-size"),
@@ -163,14 +163,14 @@ def _is_tag_proven_by_rows(table: Table, line: list[Snapshot], tagged: Snapshot)
     if not alike or stored is None or stored > ROWS_MAX or (size or 0) > _BYTES_MAX:
         return False
     try:
-        return _row_counts_of(table, alike[-1]) == _row_counts_of(
+        return _occurrences_of_each_row(table, alike[-1]) == _occurrences_of_each_row(
             table, tagged
         )  # all others come from it
     except (FileNotFoundError, ValueError, NotImplementedError):  # equality deletes, for example
         return False
 
 
-def _row_counts_of(table: Table, snapshot: Snapshot) -> Counter[str]:
+def _occurrences_of_each_row(table: Table, snapshot: Snapshot) -> Counter[str]:
     """Return how often the snapshot holds each row, by the columns that the table has now."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 

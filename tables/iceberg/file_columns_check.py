@@ -21,7 +21,7 @@ Counts = Mapping[int, int]
 _HINT = "undo the change, or correct the sink file, and start the sink again"
 
 
-def require_columns_of_files(table: Table, files: Sequence[WrittenFile]) -> None:
+def require_files_fit_columns(table: Table, files: Sequence[WrittenFile]) -> None:
     """Raise ``TableChanged`` for files with values that the table no longer has a column for.
 
     So it does for files with nulls in a column that is required by now. What files do not
@@ -34,7 +34,7 @@ def require_columns_of_files(table: Table, files: Sequence[WrittenFile]) -> None
         )
 
 
-def require_columns_of_staged(table: Table, files: Iterable[DataFile]) -> None:
+def require_staged_files_fit_columns(table: Table, files: Iterable[DataFile]) -> None:
     """Do so for files that were drafted: what is pending for a table may have gathered for a
     while."""
     if len(table.metadata.schemas) > 1:
@@ -46,7 +46,7 @@ def require_columns_of_staged(table: Table, files: Iterable[DataFile]) -> None:
 def _require_counted_columns_fit(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
     """``counted``: of each file, by column ids, the values and the nulls among them."""
     schema = table.schema()
-    there, required = schema.field_ids, _required_columns(schema)
+    there, required = schema.field_ids, _required_primitive_columns(schema)
     for counts, nulls in counted:
         for column, count in counts.items():
             if column not in there and nulls.get(column, 0) < count:
@@ -65,7 +65,7 @@ def _table_changed_error(table: Table, what: str) -> TableChanged:
     return TableChanged(message, _HINT)
 
 
-def _required_columns(schema: Schema) -> dict[int, str]:
+def _required_primitive_columns(schema: Schema) -> dict[int, str]:
     """Return the top-level columns that files count, and that must have values in each row."""
     return {
         field.field_id: field.name

@@ -124,7 +124,7 @@ _EXPECTING = {"expected_parameter_key": "metadata_location", "expected_parameter
 _REFUSED = "The table has been modified"
 
 
-def require_no_locks(identifier: str, properties: Any) -> None:
+def require_commits_without_locks(identifier: str, properties: Any) -> None:
     """Raise ``HiveCannotSwap`` for a table whose committers lock instead."""
     for name, value in UNLOCKED.items():
         if str(properties.get(name)).lower() != value:
@@ -377,7 +377,9 @@ class JavaCatalog(Catalog):
         name = ".".join(names)
 
         def require_in_java() -> None:
-            require_no_locks(name, self._table_operations(names).current().properties())
+            require_commits_without_locks(
+                name, self._table_operations(names).current().properties()
+            )
             require_compare_and_set(
                 self._jvm, self._java.getConf(), ".".join(names[:-1]), names[-1]
             )
@@ -451,9 +453,9 @@ class JavaCatalog(Catalog):
         updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
         if self.kind == "rest":
             return self._metadata_to_json(
-                self._check_and_swap(operations, requirements, updates), {}
+                self._check_and_swap_on_server(operations, requirements, updates), {}
             )
-        require_no_locks(".".join(names), base.properties())
+        require_commits_without_locks(".".join(names), base.properties())
         for requirement in requirements:
             requirement.validate(base)
         builder = iceberg.TableMetadata.buildFrom(base)
@@ -462,7 +464,9 @@ class JavaCatalog(Catalog):
         operations.commit(base, builder.build())
         return self._metadata_to_json(operations.current(), {})
 
-    def _check_and_swap(self, operations: Any, requirements: list[Any], updates: list[Any]) -> Any:
+    def _check_and_swap_on_server(
+        self, operations: Any, requirements: list[Any], updates: list[Any]
+    ) -> Any:
         """Let the server check and swap. ``operations.commit`` would require only what it derives
         from the updates, not the sink's own requirements."""
         rest = self._jvm.iceberg.rest

@@ -180,7 +180,7 @@ class SnapshotFiles:
             kept = [*staged, *kept]
         if deletions is not None:
             kept = self._replace_delete_manifests(kept, deletions)
-        return self._write_manifest_list(kept, parent, sequence_number)
+        return self._write_list_and_store_files(kept, parent, sequence_number)
 
     def _replace_delete_manifests(
         self, kept: list[ManifestFile], deletions: Deletions
@@ -191,10 +191,10 @@ class SnapshotFiles:
             self._written[path].whole = whole
         version, schema = self._table.metadata.format_version, self._table.schema()
         for spec_id in deletions.changed_spec_ids:
-            gone = deletions.find_replaced_manifests(kept, spec_id)
+            gone = deletions.find_manifests_to_replace(kept, spec_id)
             kept = [manifest for manifest in kept if manifest.manifest_path not in gone]
             spec = self._table.specs()[spec_id]
-            output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+            output = self._new_memory_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
             with DeleteManifestWriter(
                 version, spec, schema, output, snapshot_id=self._snapshot_id, compression=CODEC
             ) as writer:
@@ -220,7 +220,7 @@ class SnapshotFiles:
         kept = self._replace_delete_manifests(
             [*self._write_added_manifests(files), *kept], deletions
         )
-        return self._write_manifest_list(kept, parent, sequence_number)
+        return self._write_list_and_store_files(kept, parent, sequence_number)
 
     def _rewrite_manifest_without(
         self, removed: frozenset[str], manifest: ManifestFile
@@ -231,7 +231,7 @@ class SnapshotFiles:
         entries = list(self._read_live_entries([manifest]))
         if not any(entry.data_file.file_path in removed for entry in entries):
             return manifest
-        output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+        output = self._new_memory_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
         spec, schema = self._table.specs()[manifest.partition_spec_id], self._table.schema()
         with self._open_manifest_writer(spec, schema, output) as writer:
             for entry in entries:
@@ -239,14 +239,14 @@ class SnapshotFiles:
                 (writer.delete if gone else writer.existing)(entry)
         return writer.to_manifest_file()
 
-    def _write_manifest_list(
+    def _write_list_and_store_files(
         self, kept: list[ManifestFile], parent: Snapshot | None, sequence_number: int
     ) -> ManifestList:
         """Write the list of these manifests, and store it with all files written so far.
 
         Until now they were in memory.
         """
-        output = self._new_output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
+        output = self._new_memory_output(f"snap-{self._snapshot_id}-0-{uuid.uuid4()}.avro")
         of = (self._snapshot_id, parent.snapshot_id if parent else None, sequence_number)
         first = self._first_row_id
         if first is None:
@@ -362,7 +362,7 @@ class SnapshotFiles:
             _require_complete(manifest, found)
 
     def _write_manifest(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
-        output = self._new_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
+        output = self._new_memory_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
         spec, schema = self._table.specs()[spec_id], self._table.schema()
         with self._open_manifest_writer(spec, schema, output) as writer:
             for entry in entries:
@@ -382,7 +382,7 @@ class SnapshotFiles:
         else:
             writer.existing(entry)
 
-    def _new_output(self, name: str) -> OutputFile:
+    def _new_memory_output(self, name: str) -> OutputFile:
         path = self._table.location_provider().new_metadata_location(name)
         self._written[path] = MemoryFile(path)
         return self._written[path]

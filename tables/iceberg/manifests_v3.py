@@ -55,20 +55,20 @@ def read_live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEn
     for entry in read_manifest_entries.read_live_entries(io, manifest, VERSION):
         file = entry.data_file
         if next_id is None:
-            clear_row_ids(file)
+            clear_first_row_id(file)
         elif file[_OF_FILE] is None:
             file[_OF_FILE] = next_id
             next_id += file.record_count
         yield entry
 
 
-def clear_row_ids(file: DataFile) -> DataFile:
+def clear_first_row_id(file: DataFile) -> DataFile:
     """Return the file as one whose rows have yet to be numbered."""
     file[_OF_FILE] = None
     return file
 
 
-def manifest_without_row_ids(manifest: ManifestFile) -> ManifestFile:
+def manifest_without_first_row_id(manifest: ManifestFile) -> ManifestFile:
     """Return the manifest as a list of version 3 that has yet to number its rows knows it."""
     return ManifestFile(*(manifest[place] for place in range(_OF_MANIFEST)), None)
 
@@ -89,7 +89,7 @@ class ManifestWriter(ManifestWriterV2):
         )
 
     def to_manifest_file(self) -> ManifestFile:
-        return manifest_without_row_ids(super().to_manifest_file())
+        return manifest_without_first_row_id(super().to_manifest_file())
 
 
 class ManifestListWriter(ManifestListWriterV2):

@@ -110,7 +110,7 @@ class _Known:
                 id(parsed): _Item(parsed, unknown=_unknown_fields_of(parsed, found))
                 for parsed, found in zip(listed, raw, strict=True)
             }
-        return _Content(written, _dump_with_empty_lists(self.metadata), items)
+        return _Content(written, _dump_with_lists_emptied(self.metadata), items)
 
 
 _NOTHING = _Content({}, {}, {name: {} for name in _LISTS})
@@ -164,10 +164,10 @@ class MetadataFiles:
         if metadata.format_version == 3 and metadata.next_row_id is None:
             metadata = metadata.model_copy(update={"next_row_id": 0})  # pyiceberg omits it at first
         base = self._content_of_previous_file(metadata, io)
-        understood = _dump_with_empty_lists(metadata)
+        understood = _dump_with_lists_emptied(metadata)
         written = _with_unknown_fields(understood, base.written, base.understood)
         items = {
-            name: _items_by_identity(getattr(metadata, name), base.items[name]) for name in _LISTS
+            name: _items_by_object_id(getattr(metadata, name), base.items[name]) for name in _LISTS
         }
         content = _Content(written, understood, items)
         octets = Compressor.get_compressor(metadata_path).bytes_compressor()(
@@ -242,7 +242,7 @@ def _unknown_fields_of(parsed: IcebergBaseModel, found: Mapping[str, Any]) -> Ma
     return {key: value for key, value in found.items() if key not in known}
 
 
-def _dump_with_empty_lists(metadata: TableMetadata) -> dict[str, Any]:
+def _dump_with_lists_emptied(metadata: TableMetadata) -> dict[str, Any]:
     """Return all but the lists as pyiceberg writes it."""
     fields = {name: getattr(metadata, name) for name in type(metadata).model_fields}
     fields |= {name: [] for name in _LISTS}
@@ -254,7 +254,7 @@ def _dump_with_empty_lists(metadata: TableMetadata) -> dict[str, Any]:
     return result
 
 
-def _items_by_identity(
+def _items_by_object_id(
     listed: Sequence[IcebergBaseModel], before: Mapping[int, _Item]
 ) -> dict[int, _Item]:
     """Return the items with their texts, by identity; those that were written before have theirs.

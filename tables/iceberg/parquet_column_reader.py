@@ -27,7 +27,7 @@ def read_column_batches(
     """
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
-        names = _names_by_id_and_name(file.schema_arrow)
+        names = _column_names_by_id_or_name(file.schema_arrow)
         missing = [of for of in columns if of not in names and of not in optional]
         if missing:
             raise KeyError(f"it has no column {missing[0]}")
@@ -38,7 +38,7 @@ def read_column_batches(
             yield [none if name is None else batch.column(name) for name in chosen]
 
 
-def _names_by_id_and_name(columns: pa.Schema) -> dict[int | str, str]:
+def _column_names_by_id_or_name(columns: pa.Schema) -> dict[int | str, str]:
     """Return the names, by field id and by name."""
     names: dict[int | str, str] = {column.name: column.name for column in columns}
     for column in columns:

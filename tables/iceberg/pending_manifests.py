@@ -84,7 +84,7 @@ def stage_pending_commits(
             replace(_to_pending_commit(table, staging, path, size_bytes), rows=count)
         )
     if named := [
-        _to_manifest_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS
+        _key_file_as_data_file(table, file) for file in staging.files if file.kind is FileKind.KEYS
     ]:
         path = f"{folder}/{staging.transaction.number}-keys.avro"
         size_bytes = _write_manifest_counting_bytes(
@@ -111,7 +111,7 @@ def _to_pending_commit(
     )
 
 
-def _to_manifest_key_file(table: Table, file: WrittenFile) -> ManifestDataFile:
+def _key_file_as_data_file(table: Table, file: WrittenFile) -> ManifestDataFile:
     return ManifestDataFile.from_args(
         _table_format_version=table.format_version,
         content=DataFileContent.DATA,
@@ -147,14 +147,14 @@ def list_key_files(
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
     return [
-        (pending_commit, _to_written_key_file(file))
+        (pending_commit, _data_file_as_key_file(file))
         for pending_commit in pending_commits
         if pending_commit.deletes
         for file in read_staged_files(io, pending_commit.manifest)
     ]
 
 
-def _to_written_key_file(file: ManifestDataFile) -> WrittenFile:
+def _data_file_as_key_file(file: ManifestDataFile) -> WrittenFile:
     return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
@@ -175,7 +175,7 @@ def read_staged_manifest(
     )
     numbered = isinstance(table.metadata, TableMetadataV3)
     return StagedManifest(
-        manifests_v3.manifest_without_row_ids(listed) if numbered else listed, files
+        manifests_v3.manifest_without_first_row_id(listed) if numbered else listed, files
     )
 
 
@@ -188,7 +188,7 @@ def _read_spec_id_and_files(io: FileIO, manifest: str) -> tuple[int, list[Manife
     """Fetch a staged manifest, once; return its partition spec and its files."""
     with read_manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
-        files = [manifests_v3.clear_row_ids(entry.data_file) for entry in staged]
+        files = [manifests_v3.clear_first_row_id(entry.data_file) for entry in staged]
     for file in files:
         file.spec_id = spec_id
     return spec_id, files
@@ -241,7 +241,7 @@ def find_undecided_manifests(
     belongs to nobody. Only where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
-    old = [path for path, epoch in _list_staged_below(table, root) if epoch < before]
+    old = [path for path, epoch in _staged_manifests_with_epochs(table, root) if epoch < before]
     loose = {path for path in old if path not in pending}
     if not loose:
         return []
@@ -254,7 +254,7 @@ def find_undecided_manifests(
     return sorted(loose)
 
 
-def _list_staged_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
+def _staged_manifests_with_epochs(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
     for location, _ in files_below(table.io, root):
         path = location[len(root) + 1 :]
         folder, _, name = path.rpartition("/")
@@ -266,7 +266,7 @@ def _list_staged_below(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
 # Data files that only expired pending commits name, as files that can be rewritten (SUSPEND-6).
 
 
-def read_staged_files_by_partition(
+def read_rewritable_files_per_partition(
     table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
 ) -> tuple[tuple[CandidateFile, ...], ...]:
     """Return the files of each partition of the table. ``dead``: by path, positions to leave out.

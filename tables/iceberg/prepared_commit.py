@@ -68,7 +68,7 @@ class PreparedCommit:
 # keys at once, on the head that its call requires (rules PENDING-5, KEY-3).
 
 
-def with_staged_and_deletions(
+def with_staged_manifests_and_deletions(
     table: Table, proposal: CommitRequest, attempt: CommitAttempt, keyed: KeyedRows | None
 ) -> CommitRequest:
     """Add the drafts of the pending commits and, in a keyed table, the rows that die to the
@@ -83,7 +83,7 @@ def with_staged_and_deletions(
     ]
     proposal = replace(proposal, staged=staged)
     if keyed is not None:
-        return _with_key_changes(table, proposal, attempt, keyed)
+        return _with_deletions_by_key(table, proposal, attempt, keyed)
     if any(pending_commit.deletes for pending_commit in attempt.pending_commits):
         raise KeyChanged(
             f"table {attempt.base.table} is pending records that delete rows by their key, and the "
@@ -93,7 +93,7 @@ def with_staged_and_deletions(
     return proposal
 
 
-def _with_key_changes(
+def _with_deletions_by_key(
     table: Table, proposal: CommitRequest, attempt: CommitAttempt, keyed: KeyedRows
 ) -> CommitRequest:
     """KEY-3: add what the files' records replace and delete on the head that the call requires."""

@@ -90,7 +90,7 @@ class BoundedRestCatalog(RestCatalog):
         )
 
     @property
-    def may_have_joint_commits(self) -> bool:
+    def may_support_multi_table_commits(self) -> bool:
         """Return whether its server says that it has them; one that lists nothing may have them."""
         listed = self._supported_endpoints
         return JOINT_COMMIT in listed or listed <= DEFAULT_ENDPOINTS | VIEW_ENDPOINTS

@@ -49,7 +49,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
 )
 from headgate.control_protocol.table_format import MatchingCount
 from headgate.tables.iceberg.catalog import translate_catalog_error
-from headgate.tables.iceberg.commit_request import snapshot_counts
+from headgate.tables.iceberg.commit_request import summary_counts_of_files
 from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_and_deletes
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
@@ -332,7 +332,7 @@ class Deletion(MaintenanceCommit):
         self, metadata: TableMetadata, parent: Snapshot, deletions: Deletions, rows: int
     ) -> Summary:
         retired = [entry.data_file for entry in deletions.retired]
-        counts = snapshot_counts(metadata, deletions.added, retired)
+        counts = summary_counts_of_files(metadata, deletions.added, retired)
         marked = {
             maintenance_property(self._sink): DELETION,
             deleted_rows_property(self._sink): str(rows),

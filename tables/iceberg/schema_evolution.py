@@ -167,11 +167,11 @@ class _Building:
                 ids = (items.key_id, items.key_type, items.value_id)
                 return MapType(*ids, new.field_type, value_required=new.required)
             case kind, str(text):
-                return self._build_primitive(old, kind, text, path)
+                return self._grow_primitive_or_refuse(old, kind, text, path)
             case kind, _:
                 return kind
 
-    def _build_primitive(
+    def _grow_primitive_or_refuse(
         self, old: NestedField, old_type: IcebergType, grown_type: str, path: Path
     ) -> IcebergType:
         grown = parse_primitive(grown_type)
@@ -234,18 +234,18 @@ _SQL_TYPES = {
 }
 
 
-def spark_sql_type(column_type: Type) -> str:
+def spark_sql_type_or_empty(column_type: Type) -> str:
     """Return the type as Spark's SQL writes it; empty for one that Spark does not have."""
     match column_type:
         case Struct(fields):
-            named = [(column.name, spark_sql_type(column.type)) for column in fields]
+            named = [(column.name, spark_sql_type_or_empty(column.type)) for column in fields]
             inside = ", ".join(f"`{name}`: {text}" for name, text in named)
             return f"STRUCT<{inside}>" if all(text for _, text in named) else ""
         case ListOf(element):
-            item = spark_sql_type(element.type)
+            item = spark_sql_type_or_empty(element.type)
             return f"ARRAY<{item}>" if item else ""
         case MapOf(key, value):
-            parts = spark_sql_type(key), spark_sql_type(value.type)
+            parts = spark_sql_type_or_empty(key), spark_sql_type_or_empty(value.type)
             return f"MAP<{', '.join(parts)}>" if all(parts) else ""
         case _:
             text = str(column_type)

@@ -24,7 +24,7 @@ NO_PARTITION = (TimestampNanoType, TimestamptzNanoType)
 """pyiceberg 0.12 cannot read a manifest whose partition values are of these types."""
 
 
-def raise_if_metadata_unknown(identifier: str, error: Exception) -> None:
+def raise_if_metadata_not_understood(identifier: str, error: Exception) -> None:
     """Raise ``StopSink`` if metadata arrived and holds what pyiceberg does not know.
 
     A variant, say, or a later version: asking again would not help, as it does with broken JSON.

@@ -65,8 +65,8 @@ from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.connector_fence import fence_to_repeat
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.file_columns_check import (
-    require_columns_of_files,
-    require_columns_of_staged,
+    require_files_fit_columns,
+    require_staged_files_fit_columns,
 )
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
@@ -78,10 +78,13 @@ from headgate.tables.iceberg.pending_manifests import (
 from headgate.tables.iceberg.prepared_commit import (
     OVERTAKEN,
     PreparedCommit,
-    with_staged_and_deletions,
+    with_staged_manifests_and_deletions,
 )
 from headgate.tables.iceberg.schema_evolution import Evolution, plan_evolution
-from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown, require_supported
+from headgate.tables.iceberg.supported_tables import (
+    raise_if_metadata_not_understood,
+    require_supported,
+)
 from headgate.tables.iceberg.tag_lineage import (
     deleted_records_of,
     find_lineage,
@@ -163,7 +166,7 @@ class IcebergTable:
         try:
             table = self._catalog.load_table(self._identifier)
         except Exception as error:
-            raise_if_metadata_unknown(self._identifier, error)
+            raise_if_metadata_not_understood(self._identifier, error)
             failure = translate_catalog_error(error, f"table {self._identifier} cannot be read")
             if isinstance(failure, MissingRights):  # they may come back: try again
                 failure = Unreachable(str(failure))
@@ -212,9 +215,9 @@ class IcebergTable:
         self._require_columns_kept(table, attempt.files)
         proposal = replace(self._build_request(table, attempt), back=back)
         try:
-            proposal = with_staged_and_deletions(table, proposal, attempt, self._keyed)
+            proposal = with_staged_manifests_and_deletions(table, proposal, attempt, self._keyed)
             if self._keeps_columns:
-                require_columns_of_staged(
+                require_staged_files_fit_columns(
                     table, (f for each in proposal.staged for f in each.files)
                 )
         except (StopSink, ConfigurationError):
@@ -267,7 +270,7 @@ class IcebergTable:
         table = self.load()
         if str(table.metadata.table_uuid) != staging.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was staged")
-        self._require_same_key(table.metadata, self._declared_key(table.metadata))
+        self._require_same_key(table.metadata, self._declared_key_property(table.metadata))
         self._require_same_delete_choice(table.metadata)
         self._require_columns_kept(table, staging.files)
         try:
@@ -369,13 +372,13 @@ class IcebergTable:
         )
         if unclaimed and brings_rows:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
-        key = self._declared_key(table.metadata)
+        key = self._declared_key_property(table.metadata)
         deletes = ""
         if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
             self._require_same_key(table.metadata, key)
             deletes = self._require_same_delete_choice(table.metadata)
         elif attempt.changes_deletes:
-            deletes = self._require_other_delete_choice(table.metadata, attempt.record.offsets)
+            deletes = self._changed_delete_choice_to_store(table.metadata, attempt.record.offsets)
         return CommitRequest(
             base=attempt.base,
             metadata=table.metadata,
@@ -406,9 +409,9 @@ class IcebergTable:
             self._require_columns(schema)
             self._fitting = schema.schema_id
         if self._keeps_columns:
-            require_columns_of_files(table, files)
+            require_files_fit_columns(table, files)
 
-    def _declared_key(self, metadata: TableMetadata) -> str | None:
+    def _declared_key_property(self, metadata: TableMetadata) -> str | None:
         return self._keyed.key_property_value(metadata) if self._keyed else None
 
     def _require_same_key(self, metadata: TableMetadata, key: str | None) -> None:
@@ -427,7 +430,7 @@ class IcebergTable:
         require_same_choice(self._identifier, schema, stored, column, filled=filled)
         return "" if filled or column is None else DeleteChoice(column).property_text
 
-    def _require_other_delete_choice(self, metadata: TableMetadata, offsets: Offsets) -> str:
+    def _changed_delete_choice_to_store(self, metadata: TableMetadata, offsets: Offsets) -> str:
         stored = self._stored_delete_choice(metadata)
         column = deletion_mark_column_id(metadata.schema(), self._deleted_at or "")
         require_other_choice(self._identifier, stored, column)
@@ -452,7 +455,7 @@ class IcebergTable:
             raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
             outcome = self._settle_failed_call(call, error)
-            return self._require_few_malformed_answers(outcome, error)
+            return self._outcome_unless_often_malformed(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, as HG-103.
             named = translate_catalog_error(
@@ -495,7 +498,7 @@ class IcebergTable:
             )
         return Landed(call.proposal.snapshot_id, self._build_view(metadata))
 
-    def _require_few_malformed_answers(
+    def _outcome_unless_often_malformed(
         self, outcome: CommitOutcome, error: Exception
     ) -> CommitOutcome:
         """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""

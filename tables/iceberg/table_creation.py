@@ -142,7 +142,9 @@ def key_field_ids(schema: Schema, key: Sequence[str]) -> list[int]:
     return ids
 
 
-def ensure_table(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
+def create_table_if_missing(
+    catalog: Catalog, identifier: str, declaration: TableDeclaration | None
+) -> bool:
     """Create a missing table and its namespaces, level by level; return whether it was missing.
 
     Another process may create it at the same time. Raises ``TableMissing`` when there is neither

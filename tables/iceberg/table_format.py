@@ -37,7 +37,7 @@ from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.load_each_table import load_each_table
 from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown
+from headgate.tables.iceberg.supported_tables import raise_if_metadata_not_understood
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.storage.object_stores import refused_operation_of, require_no_remote_signing
@@ -73,14 +73,14 @@ class IcebergFormat(TableFormat):
         """Do nothing: the settings are checked where they are declared."""
 
     def create(self, spec: TableSpec) -> bool:
-        """Do as the port says. Raises as ``ensure_table``."""
+        """Do as the port says. Raises as ``create_table_if_missing``."""
         from headgate.tables.iceberg.table_creation import (  # not for readers
             TableDeclaration,
-            ensure_table,
+            create_table_if_missing,
         )
 
         declaration = TableDeclaration.from_spec(spec) if spec.create else None
-        return ensure_table(self.catalog, spec.name, declaration)
+        return create_table_if_missing(self.catalog, spec.name, declaration)
 
     def exists(self, spec: TableSpec) -> bool:
         """Return whether the table is there, usable or not. Raises what the catalog raises."""
@@ -104,7 +104,7 @@ class IcebergFormat(TableFormat):
         if use is Use.CLAIM:
             return IcebergTable(self.catalog, spec.name, sink, spec.branch, deleted_at=deleted_at)
         expire_after_ms = spec.expire_after_ms or None
-        commit_lock = self.commit_locks.lock_of(spec.name)
+        commit_lock = self.commit_locks.find_or_add_lock(spec.name)
         return IcebergTable(
             self.catalog,
             spec.name,
@@ -140,7 +140,7 @@ class IcebergFormat(TableFormat):
         try:
             table = self.catalog.load_table(spec.name)
         except Exception as error:
-            raise_if_metadata_unknown(spec.name, error)
+            raise_if_metadata_not_understood(spec.name, error)
             failure = translate_catalog_error(error, f"table {spec.name} cannot be read")
             if not isinstance(failure, (MissingRights, TableMissing, StopSink)):
                 failure = Unreachable(failure.message, failure.hint)

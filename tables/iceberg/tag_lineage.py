@@ -18,7 +18,10 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import Lineage
-from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, read_deleted_records
+from headgate.control_protocol.rows_deleted_by_people import (
+    DeletedRecords,
+    deleted_records_in_properties,
+)
 
 
 def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
@@ -81,7 +84,7 @@ def find_other_sinks(
 
 def deleted_records_of(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:
     """Return what people deleted from the table (COMPACTION-1)."""
-    return read_deleted_records(sink, deleted_row_count(sink, properties), properties)
+    return deleted_records_in_properties(sink, deleted_row_count(sink, properties), properties)
 
 
 def next_parent_ref(metadata: TableMetadata, branch: str) -> SnapshotRef | None:

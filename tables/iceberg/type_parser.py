@@ -74,7 +74,7 @@ def parse_columns(
     for name, text in columns.items():
         field_id = next(ids)
         try:
-            field_type, required = _Parser(text, ids).parse_column_to_end()
+            field_type, required = _Parser(text, ids).parse_type_and_required()
         except ConfigurationError as error:
             raise ConfigurationError(f"column {name!r}: {error.message}", error.hint) from None
         doc = (comments or {}).get(name)
@@ -93,7 +93,7 @@ class _Parser:
         if _TOKEN.sub("", text).strip():
             raise self._unreadable_error("it has a character that no type has")
 
-    def parse_column_to_end(self) -> tuple[IcebergType, bool]:
+    def parse_type_and_required(self) -> tuple[IcebergType, bool]:
         column = self._parse_column()
         if self._tokens:
             raise self._unreadable_error(f"{self._tokens[0]!r} is too much")
@@ -111,11 +111,11 @@ class _Parser:
         if self._depth > _DEPTH_MAX:
             raise self._unreadable_error(f"it is nested more than {_DEPTH_MAX} deep")
         try:
-            return self._parse_inner_type()
+            return self._parse_type_of_checked_depth()
         finally:
             self._depth -= 1
 
-    def _parse_inner_type(self) -> IcebergType:
+    def _parse_type_of_checked_depth(self) -> IcebergType:
         """Parse a type, nested or not, whose depth ``_parse_type`` has checked."""
         name = self._next_token()
         match name.lower():

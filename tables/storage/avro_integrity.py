@@ -27,15 +27,15 @@ class Kept(Protocol):
     def forget(self) -> None: ...
 
 
-def add_avro_checks(files: FileIO) -> FileIO:
+def patch_with_avro_checks(files: FileIO) -> FileIO:
     """Let these files raise ``FileDamaged`` when an Avro file that is not whole is opened."""
     theirs = files.new_input
     if not isinstance(theirs, partial):
-        files.new_input = partial(_open_with_avro_check, theirs)  # type: ignore[method-assign]  # this object's only
+        files.new_input = partial(_new_input_with_avro_check, theirs)  # type: ignore[method-assign]  # this object's only
     return files
 
 
-def _open_with_avro_check(new_input: Any, location: str) -> Any:
+def _new_input_with_avro_check(new_input: Any, location: str) -> Any:
     file = new_input(location)
     return _WholeAvro(file) if location.endswith(".avro") else file
 

@@ -12,7 +12,7 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.storage.avro_integrity import add_avro_checks
+from headgate.tables.storage.avro_integrity import patch_with_avro_checks
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files
@@ -91,7 +91,7 @@ def with_whole_reads(files: FileIO) -> FileIO:
         return files
     from headgate.tables.storage.s3_file_io import WholeFiles
 
-    return add_avro_checks(WholeFiles(files.properties))
+    return patch_with_avro_checks(WholeFiles(files.properties))
 
 
 @runtime_checkable

@@ -62,7 +62,7 @@ _WHERE_TO_LOOK: Mapping[str, str] = {
 }
 
 
-def file_properties(
+def file_io_properties(
     properties: Mapping[str, object], location: str | None = None
 ) -> dict[str, str]:
     """Return the properties that reading and writing files takes, and none of the catalog's own.
@@ -150,7 +150,7 @@ def has_long_lived_credentials(properties: Mapping[str, str]) -> bool:
     )
 
 
-def credential_lifetime_s(properties: Mapping[str, str], now_ms: int) -> float:
+def credential_time_left_s(properties: Mapping[str, str], now_ms: int) -> float:
     """Return how long the keys for files are valid: forever if nothing says so."""
     ends = [
         int(text)

@@ -21,8 +21,8 @@ from headgate.testing.contract.world import (
     open_filled_sink,
     open_sink,
     restart_and_deliver_more,
+    row_coordinates,
     sometimes_bad_value,
-    table_places,
     upsert_or_delete_value,
 )
 from headgate.testing.sink_in_process import SinkInProcess
@@ -48,8 +48,8 @@ class ManyTablesSinkContract:
         with open_filled_sink(many_tables_toml(world), sometimes_bad_value) as sink:
             restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, *EVERY)
-            assert {topic for topic, *_ in table_places(world, "orders")} == {"shop.orders"}
-            assert {n % 3 for _, _, n in table_places(world, "zone_a")} == {0}
+            assert {topic for topic, *_ in row_coordinates(world, "orders")} == {"shop.orders"}
+            assert {n % 3 for _, _, n in row_coordinates(world, "zone_a")} == {0}
             assert table_states(sink) == dict.fromkeys(
                 ("db.orders", "db.returns", "db.zone_a"), "open"
             )
@@ -66,8 +66,8 @@ class ManyTablesSinkContract:
                 sink.end_lives()
             world.take_table_away("returns")
             sink.begin_life()
-            sink.run_until(lambda: "db.returns" in sink.suspended_tables())
-            assert sink.suspended_tables()["db.returns"].startswith("HG-102")
+            sink.run_until(lambda: "db.returns" in sink.reasons_of_suspended_tables())
+            assert sink.reasons_of_suspended_tables()["db.returns"].startswith("HG-102")
             deliver_more(sink, "db.returns")
             assert list_tables(sink.settings).exit_code == 1
             remarks = audit(sink.settings, with_source=False).remarks
@@ -88,7 +88,7 @@ class SuspensionSinkContract:
         with open_filled_sink(many_tables_toml(world), sometimes_bad_value) as sink:
             with world.damage_table("orders"):
                 sink.produce(EACH)
-                sink.run_until(lambda: "db.orders" in sink.suspended_tables())
+                sink.run_until(lambda: "db.orders" in sink.reasons_of_suspended_tables())
                 sink.run_until_settled("db.orders")
                 assert {
                     name: state for name, state in table_states(sink).items() if state != "open"
@@ -168,7 +168,7 @@ def assert_keyed_rows(sink: SinkInProcess, world: QuarantineSinkWorld) -> None:
     expected, rows = expected_zone_by_key(count), world.rows("orders")
     assert {row["id"]: row["zone"] for row in rows} == expected
     assert len(rows) == len(expected)
-    assert table_places(world, "returns") == [
+    assert row_coordinates(world, "returns") == [
         ("shop.returns", 0, offset) for offset in range(count)
     ]
     report = audit(sink.settings, with_source=False)

@@ -26,9 +26,9 @@ from headgate.testing.contract.world import (
     one_table_toml_with_quarantine,
     open_filled_sink,
     restart_and_deliver_more,
+    row_coordinates,
     sometimes_bad_value,
-    source_places,
-    table_places,
+    source_coordinates,
 )
 
 ASIDE = "orders_quarantine"
@@ -110,7 +110,7 @@ class EvolutionSinkContract:
         self, world: SinkWorld, step: str
     ) -> None:
         text = one_table_toml(world, more='[table.schema]\nunknown_fields = "evolve"\n')
-        with open_filled_sink(text, value_with_tip_later) as sink:
+        with open_filled_sink(text, value_with_later_field) as sink:
             sink.produce(EACH)
             if step:
                 sink.run_until_killed(step)
@@ -121,7 +121,7 @@ class EvolutionSinkContract:
         assert tips == {n: None if n < EACH else f"{n}" for n in range(len(tips))}
 
 
-def value_with_tip_later(at: TopicPartition, offset: int) -> bytes:
+def value_with_later_field(at: TopicPartition, offset: int) -> bytes:
     """Records have one more field from some time on."""
     more = {"tip": f"{offset}"} if offset >= EACH else {}
     return json.dumps({**json.loads(good_value(at, offset)), **more}).encode()
@@ -136,8 +136,8 @@ class QuarantineSinkContract:
         with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             restart_and_deliver_more(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
-            assert {n % 10 for _, _, n in table_places(world, ASIDE)} == {7}
-            assert 7 not in {n % 10 for _, _, n in table_places(world, "orders")}
+            assert {n % 10 for _, _, n in row_coordinates(world, ASIDE)} == {7}
+            assert 7 not in {n % 10 for _, _, n in row_coordinates(world, "orders")}
 
     @pytest.mark.parametrize(
         "step", ["stage", "staged", "commit", "committed", "deliver", "delivered"]
@@ -178,13 +178,13 @@ class QuarantineSinkContract:
         self, world: QuarantineSinkWorld
     ) -> None:
         with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
-            before = len(table_places(world, ASIDE))
+            before = len(row_coordinates(world, ASIDE))
             with world.lock_table(ASIDE):
                 sink.produce(EACH)
                 sink.run_until(
                     lambda: sink.lag() == 0 and sink.tables_with_pending() == {f"db.{ASIDE}"}
                 )
-                assert len(table_places(world, ASIDE)) == before
+                assert len(row_coordinates(world, ASIDE)) == before
                 assert read_status(sink.settings).pending_rows == before
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for the quarantine" in remark for remark in remarks)
@@ -196,17 +196,17 @@ class QuarantineSinkContract:
 class RollbackSinkContract:
     """The tests take a fixture ``world``, a ``RollbackSinkWorld``."""
 
-    def test_a_table_that_its_owner_set_back_stops_the_sink_by_name(
+    def test_a_table_that_its_owner_rolled_back_stops_the_sink_with_its_own_error(
         self, world: RollbackSinkWorld
     ) -> None:
         with open_filled_sink(one_table_toml(world)) as sink:
-            before, held = world.version("orders"), table_places(world, "orders")
+            before, held = world.version("orders"), row_coordinates(world, "orders")
             deliver_more(sink)
             sink.end_lives()
             world.restore("orders", before)
             with pytest.raises(TableRolledBack):
                 restart_and_deliver_more(sink)
-            assert table_places(world, "orders") == held
+            assert row_coordinates(world, "orders") == held
 
     def test_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
         self, world: RollbackSinkWorld
@@ -220,13 +220,13 @@ class RollbackSinkContract:
                 world, coordinator='on_rollback = "follow-table"'
             )
             restart_and_deliver_more(sink, parse(follows))
-            assert table_places(world, "orders", ASIDE) == source_places(sink)
+            assert row_coordinates(world, "orders", ASIDE) == source_coordinates(sink)
 
 
 class TagSinkContract:
     """The tests take a fixture ``world``, a ``TagSinkWorld``."""
 
-    def test_a_sink_whose_tag_is_gone_stops_by_name_and_follows_the_table_if_told_to(
+    def test_a_sink_whose_tag_is_gone_stops_and_follows_the_table_if_told_to(
         self, world: TagSinkWorld
     ) -> None:
         with open_filled_sink(one_table_toml(world)) as sink:

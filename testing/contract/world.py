@@ -211,13 +211,13 @@ def restart_and_deliver_more(sink: SinkInProcess, settings: SinkSettings | None 
     deliver_more(sink)
 
 
-def table_places(world: SinkWorld, *names: str) -> list[Place]:
+def row_coordinates(world: SinkWorld, *names: str) -> list[Place]:
     """Return where the rows of these tables are from, sorted."""
     found = (row for name in names for row in world.rows(name))
     return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
 
 
-def source_places(sink: SinkInProcess) -> list[Place]:
+def source_coordinates(sink: SinkInProcess) -> list[Place]:
     """Return the place of each record, sorted."""
     logs = sink.source.partitions.items()
     return sorted(
@@ -227,5 +227,5 @@ def source_places(sink: SinkInProcess) -> list[Place]:
 
 def assert_each_record_once(sink: SinkInProcess, world: SinkWorld, *names: str) -> None:
     """Assert it, by somebody else's reader, and that audit finds nothing."""
-    assert table_places(world, *names) == source_places(sink)
+    assert row_coordinates(world, *names) == source_coordinates(sink)
     assert not audit(sink.settings, with_source=False).findings

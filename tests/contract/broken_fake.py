@@ -22,9 +22,9 @@ from headgate.control_protocol.testing.contract import (
     TagContract,
 )
 
-CALL = (FakeCatalog, "apply_request")
+CALL = (FakeCatalog, "apply_or_return_refusal")
 COMMIT = (FakeTable, "commit")
-LINEAGE = (FakeTable, "_lineage_of_tag")
+LINEAGE = (FakeTable, "_branch_lineage")
 CLAIMED = (FakeTable, "_was_claimed_by_this_sink")
 RECORD = (FakeTable, "_record_of_snapshot")
 OTHERS = (FakeTable, "_topics_of_other_sinks")
@@ -208,7 +208,7 @@ def a_claim_has_to_be_found(right: Any, self: FakeTable, tag: int | None) -> Lin
 
 @broken(
     ExpiryContract.test_a_rollback_is_seen_though_its_traces_have_expired,
-    (FakeCatalog, "ancestry_in_log"),
+    (FakeCatalog, "ancestry_in_metadata_log"),
 )
 def the_log_is_not_read(
     right: Any, self: FakeCatalog, snapshot_id: int | None

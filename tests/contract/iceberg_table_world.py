@@ -27,7 +27,7 @@ from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table_format import IcebergFormat
-from headgate.tables.neutral_schema import declared_columns
+from headgate.tables.neutral_schema import parse_declared_columns
 
 NAME = "db.trips"
 ROWS_PER_FILE = 3
@@ -101,7 +101,7 @@ class IcebergWorld:
         return self.catalog.load_table(self.name)
 
     def spec(self) -> TableSpec:
-        columns = declared_columns({"number": "long", "row": "long"})
+        columns = parse_declared_columns({"number": "long", "row": "long"})
         return TableSpec(self.name, "", create=True, columns=columns)
 
     def reader(self, sink: str = "sink") -> IcebergReader:

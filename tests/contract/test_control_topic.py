@@ -19,7 +19,7 @@ from headgate.kafka.control_log import KafkaLog, KafkaLogTimes, LogClients
 from headgate.kafka.control_topic import (
     ensure_control_topic,
     require_fitting_topic_if_present,
-    uses_append_time,
+    will_use_append_time,
 )
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 
@@ -42,7 +42,7 @@ def test_a_missing_topic_is_made_with_the_right_settings(
         assert settings["cleanup.policy"].value == "delete"
         assert int(settings["max.message.bytes"].value) == 1024 * 1024
         assert settings["message.timestamp.type"].value == "LogAppendTime"
-        assert uses_append_time(config, unique_name)
+        assert will_use_append_time(config, unique_name)
     finally:
         delete_topics(admin, unique_name)
 
@@ -84,7 +84,7 @@ def test_events_that_brokers_refuse_for_their_time_name_the_clock(
 ) -> None:
     """The topic takes no event older than the brokers' now, as if this clock were behind."""
     topic = topic_factory(1, {"message.timestamp.before.max.ms": "0"})
-    assert not uses_append_time({"bootstrap.servers": bootstrap}, topic)
+    assert not will_use_append_time({"bootstrap.servers": bootstrap}, topic)
     log = KafkaLog({"bootstrap.servers": bootstrap, **GROUP}, topic)
     try:
         with pytest.raises(ClockDiffers, match="this machine's clock says 20") as refused:

@@ -59,7 +59,7 @@ class FakeWorld:
     def _share_out(self) -> None:
         names = sorted(self.members)
         everything = sorted(self.source.partitions)
-        self.group.set_wanted_assignment(
+        self.group.set_target_assignment(
             {n: everything[i :: len(names)] for i, n in enumerate(names)}
         )
 

@@ -17,7 +17,7 @@ from headgate.control_protocol.table_format import RowKey, TableSpec, Use
 from headgate.control_protocol.testing.contract import KeyContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
-from headgate.tables.neutral_schema import declared_columns
+from headgate.tables.neutral_schema import parse_declared_columns
 
 KEY = ("id",)
 
@@ -31,7 +31,7 @@ class KeyedIcebergWorld(IcebergWorld):
         super().__init__(folder, table=NAME)
 
     def spec(self) -> TableSpec:
-        columns, key = declared_columns(COLUMNS), RowKey(KEY, "from_partition", "from_offset")
+        columns, key = parse_declared_columns(COLUMNS), RowKey(KEY, "from_partition", "from_offset")
         return TableSpec(self.name, "", create=True, columns=columns, key=key)
 
     def write_changes(self, *records: KeyChange) -> tuple[WrittenFile, ...]:

@@ -144,7 +144,7 @@ class Canon:
             frozenset(
                 (sender, self._sequence(sender, number))
                 for sender, number in self._sayable
-                if state.watch.windows.get(sender, ReplayWindow()).has_number(number)
+                if state.watch.windows.get(sender, ReplayWindow()).has_number_or_none(number)
             ),
             CoordinatorTimer.RETRY not in state.deadlines,
             state.call.failures,

@@ -322,15 +322,17 @@ def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorl
 
     def plan() -> None:
         java = HudiJava(world.place, world.place.read_config().schema)
-        spark = java._open_write_client().getTableServiceClient()
-        made = spark.createTable(java._open_write_client().getConfig(), java._storage_conf())
+        spark = java._open_or_reuse_write_client().getTableServiceClient()
+        made = spark.createTable(
+            java._open_or_reuse_write_client().getConfig(), java._storage_conf()
+        )
         (begun,) = (
             i
             for i in made.getActiveTimeline().filterInflights().getInstants()
             if str(i.requestedTime()) == instant
         )
         made.scheduleRollback(
-            java._open_write_client().getEngineContext(),
+            java._open_or_reuse_write_client().getEngineContext(),
             java.reserve_instant(),
             begun,
             False,
@@ -499,13 +501,13 @@ def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
     table = world.open()
     first = require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
     with monkeypatch.context() as dying:
-        dying.setattr(Reservations, "keep_commit", lambda *_: None)
+        dying.setattr(Reservations, "store_landed_commit", lambda *_: None)
         require_landed(commit(table, first, record(1, 2, 6), world.write_file(2)))
     assert HudiFormat().reader(world.wanted, SinkName("sink")).history().tag
     kept = Reservations(world.place, SinkName("sink"))
-    assert kept.read_kept_commit().tag == first.tag, "who only looks writes nothing"
+    assert kept.read_stored_landed_commit().tag == first.tag, "who only looks writes nothing"
     read = world.open().read()
-    assert kept.read_kept_commit().tag == read.tag
+    assert kept.read_stored_landed_commit().tag == read.tag
     world.roll_back(first.head)
     assert world.open().read().lineage is Lineage.ROLLED_BACK
 

@@ -38,7 +38,7 @@ from headgate.testing.contract.world import (
     expected_zone_by_key,
     key_of,
     many_tables_toml,
-    source_places,
+    source_coordinates,
     upsert_or_delete_value,
 )
 from headgate.testing.contract.world import sometimes_bad_value as value
@@ -163,7 +163,9 @@ def test_create_1_tables_of_fields_are_made_of_what_records_show_with_partitions
             sink.produce(30)
             sink.run_until_settled()
         every = (*EVERY, "zone_b", "zone_c")
-        assert places(lake, *every) == places_by_spark(spark, lake, *every) == source_places(sink)
+        assert (
+            places(lake, *every) == places_by_spark(spark, lake, *every) == source_coordinates(sink)
+        )
         zones = Counter(row["zone"] for row in by_rust(lake / "orders"))
         assert zones == {"a": 18, "b": 18, "c": 18}
         assert len(list((lake / "orders").glob("zone=*"))) == 3

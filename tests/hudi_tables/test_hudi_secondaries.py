@@ -32,7 +32,7 @@ from headgate.control_protocol.testing.contract.world import record, require_lan
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
 from headgate.tables.hudi.secondary_table import HudiSecondary
 from headgate.tables.hudi.write_configuration import KEY
-from headgate.tables.neutral_schema import declared_columns
+from headgate.tables.neutral_schema import parse_declared_columns
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
 
@@ -72,7 +72,7 @@ def world(tmp_path: Path, spark: Any, lock: dict[str, str]) -> HudiWorld:
 
 @pytest.fixture
 def aside(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorld]:
-    columns = declared_columns(quarantine_declaration().columns)
+    columns = parse_declared_columns(quarantine_declaration().columns)
     yield HudiWorld(tmp_path, spark, lock, follows=True, columns=columns)
 
 

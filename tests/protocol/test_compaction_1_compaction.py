@@ -30,7 +30,7 @@ from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, W
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     CandidateFile,
     CompactionLimits,
-    choose_files,
+    choose_files_to_compact,
     choose_size_tier,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
@@ -167,7 +167,10 @@ def test_files_of_an_older_partition_spec_stay(sink: Maintained) -> None:
 def test_files_of_a_sink_whose_name_begins_alike_are_anothers(sink: Maintained) -> None:
     sink.commits(4)
     wanted = CompactionLimits(target_bytes=1 << 20, files_min=2)
-    chosen = [choose_files(sink.table, SinkName(name), "main", wanted) for name in ("trip", SINK)]
+    chosen = [
+        choose_files_to_compact(sink.table, SinkName(name), "main", wanted)
+        for name in ("trip", SINK)
+    ]
     assert [sum(map(len, each.portions)) for each in chosen] == [0, 4]
 
 
@@ -362,7 +365,7 @@ def test_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained) -> Non
     late = replacement(sink, found)
 
     assert late.try_commit() is Settled.GONE, "its files lack a row that lives again"
-    assert late.delete_new_files()
+    assert late.delete_new_files_unless_doubtful()
     sink.assert_whole()
 
 
@@ -433,7 +436,7 @@ def test_sources_that_are_gone_end_it_and_its_files_go(sink: Maintained) -> None
     late = replacement(sink, found)
 
     assert late.try_commit() is Settled.GONE
-    assert late.delete_new_files()
+    assert late.delete_new_files_unless_doubtful()
     assert live <= sink.stored_files()
     assert len(sink.stored_files()) == 4 + 1
     sink.assert_whole()
@@ -462,7 +465,7 @@ def test_an_unknown_outcome_leaves_its_files(sink: Maintained) -> None:
     assert late.try_commit() is Settled.UNKNOWN
     sink.catalog.commit_table = real  # type: ignore[method-assign]
     assert late.try_commit() is Settled.GONE, "it had landed"
-    assert not late.delete_new_files()
+    assert not late.delete_new_files_unless_doubtful()
     sink.assert_whole()
 
 
@@ -526,7 +529,7 @@ def test_what_landed_and_was_refused_the_second_time_has_landed(sink: Maintained
     refuses(sink, landing=True)
 
     assert late.try_commit() is Settled.LANDED
-    assert not late.delete_new_files()
+    assert not late.delete_new_files_unless_doubtful()
     sink.assert_whole()
 
 
@@ -537,7 +540,7 @@ def test_a_refusal_that_the_table_does_not_bear_out_is_unknown(sink: Maintained)
     held = refuses(sink)
 
     assert late.try_commit() is Settled.UNKNOWN
-    assert not late.delete_new_files()
+    assert not late.delete_new_files_unless_doubtful()
     held[0]()
     assert len(sink.live()) == 1
     sink.assert_whole()
@@ -551,7 +554,7 @@ def test_a_proven_refusal_leaves_nothing_behind(sink: Maintained) -> None:
     assert late.try_commit() is Settled.REFUSED
     assert loose(sink) == set()
     stored = sink.stored_files()
-    assert late.delete_new_files()
+    assert late.delete_new_files_unless_doubtful()
     assert len(stored - sink.stored_files()) == 1
     sink.assert_whole()
 
@@ -564,7 +567,7 @@ def test_a_later_refusal_does_not_settle_an_earlier_doubt(sink: Maintained) -> N
     before_the_next_call(sink, sink.commit)
 
     assert late.try_commit() is Settled.REFUSED
-    assert not late.delete_new_files()
+    assert not late.delete_new_files_unless_doubtful()
 
 
 def test_what_is_too_old_leaves_no_manifest(sink: Maintained) -> None:
@@ -693,6 +696,6 @@ def test_planted_taking_back_after_an_unknown_outcome_loses_rows(sink: Maintaine
     assert late.try_commit() is Settled.UNKNOWN
     late._doubtful = False
 
-    assert late.delete_new_files()
+    assert late.delete_new_files_unless_doubtful()
     with pytest.raises(FileNotFoundError):
         sink.offsets()

@@ -62,7 +62,7 @@ def meets(participant: Participant, *needs: TableNeed, end: int = 100) -> None:
     looks(participant, end)
     first = Offsets()
     for each in needs:
-        first = first.merged_with_smaller(each.first)
+        first = first.minimum_per_partition(each.first)
     found = BatchNeeds(participant.batch.number, first=first, records=3, tables=needs)
     participant.given(BatchEnded(found))
 
@@ -91,7 +91,7 @@ def test_create_1_each_table_is_proposed_by_itself_and_nothing_of_the_batch_coun
         (2, CLICKS, "uuid-c", "Lake.Clicks"),
     ]
     assert [p.columns for p in said] == [ID, TIP]
-    assert not participant.state.work.has_unannounced
+    assert not participant.state.work.has_unannounced_ranges
 
 
 def test_schema_2_the_batch_waits_for_all_of_them_and_is_told_of_what_was_answered() -> None:

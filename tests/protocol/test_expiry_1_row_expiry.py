@@ -34,7 +34,7 @@ from headgate.operations.check.table import describe_row_expiry
 from headgate.operations.cli.main import main
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.runtime.maintenance.table_maintenance import Done
-from headgate.runtime.start_checks import require_expirable_rows
+from headgate.runtime.start_checks import require_expirable_rows_if_expiring
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.maintenance import row_expiry
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
@@ -331,7 +331,7 @@ def test_expiry_3_an_owner_compacts_at_the_same_moment_and_no_row_comes_back(
     written = rewriting._new_rewriting(sink.table).rewrite(choice).written
     assert written is not None
     assert expiry(sink, sink.catalog).try_commit() is Settled.LANDED
-    assert not rewriting._commit_rewrite(written)
+    assert not rewriting._try_commit_rewrite(written)
     assert_left(sink, 1, 3, 5, 7, 9)
 
 
@@ -452,13 +452,13 @@ def test_expiry_1_a_column_whose_bounds_files_do_not_keep_is_refused(
     sink = make(properties=properties)
     raises = nullcontext() if fits else pytest.raises(RowExpiryUnfit, match="no bounds of the col")
     with raises:
-        require_expirable_rows(sink.settings, sink.table, sink.table.schema())
+        require_expirable_rows_if_expiring(sink.settings, sink.table, sink.table.schema())
 
 
 def test_expiry_1_a_column_by_which_the_table_is_sorted_has_bounds(make: Make) -> None:
     sink = make(properties={"write.metadata.metrics.default": "none"})
     sink.table.update_sort_order().asc("at", IdentityTransform()).commit()
-    require_expirable_rows(sink.settings, sink.table, sink.table.schema())
+    require_expirable_rows_if_expiring(sink.settings, sink.table, sink.table.schema())
 
 
 def test_expiry_3_the_audit_counts_what_expired(sink: Maintained) -> None:

@@ -19,12 +19,12 @@ from headgate.runtime.fleet.fleet_changes import (
     Wanting,
     plan_apply,
     plan_balancer_moves,
+    plan_desired_state,
     plan_drain,
     plan_pinned_move,
     plan_remove,
     plan_restart,
     plan_scale,
-    plan_state,
 )
 from headgate.runtime.fleet.fleet_records import Drain, Removal, SinkSpec, revision_of
 from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, build_fleet_view
@@ -81,7 +81,7 @@ def test_fleet_5_a_move_is_a_removal_and_a_spec_and_is_never_seen_halfway() -> N
 def test_fleet_5_who_is_not_there_is_named_and_nothing_is_planned() -> None:
     records = fleet_of([spec("trips", 0)], {"w0": (0,)})
     with pytest.raises(ConfigurationError, match=r"no sink trip .*did you mean trips"):
-        planned(records, plan_state(["trips", "trip"], DesiredState.PAUSED))
+        planned(records, plan_desired_state(["trips", "trip"], DesiredState.PAUSED))
     with pytest.raises(ConfigurationError, match=r"no worker w9 now .*there are: w0"):
         planned(records, plan_pinned_move(["trips"], "w9"))
     with pytest.raises(ConfigurationError, match="only one"):
@@ -90,7 +90,7 @@ def test_fleet_5_who_is_not_there_is_named_and_nothing_is_planned() -> None:
 
 def test_fleet_5_what_is_desired_already_writes_nothing() -> None:
     records = fleet_of([spec("a", 0, state=DesiredState.PAUSED)])
-    assert planned(records, plan_state(["a"], DesiredState.PAUSED)) == Plan()
+    assert planned(records, plan_desired_state(["a"], DesiredState.PAUSED)) == Plan()
     assert planned(records, plan_apply({A: Wanting(FILE)}, prune=True)) == Plan()
 
 
@@ -142,7 +142,7 @@ def test_fleet_6_all_participants_of_a_sink_follow_its_file_and_its_name() -> No
     records = fleet_of([spec("a", 0), spec("a#2", 1)])
     changed = planned(records, plan_apply({A: Wanting("name = 'a'\n")}, prune=True)).changes
     assert {each.key for each in changed} == {"a", "a#2"}
-    stopped = planned(records, plan_state(["a"], DesiredState.STOPPED)).changes
+    stopped = planned(records, plan_desired_state(["a"], DesiredState.STOPPED)).changes
     assert {each.key for each in stopped} == {"a", "a#2"}
 
 

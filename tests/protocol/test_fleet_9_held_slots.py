@@ -39,12 +39,12 @@ def test_fleet_7_a_slot_counts_once_it_is_read_to_its_end() -> None:
     held.on_gained(frozenset({0}), 0)
     held.on_record(record(spec("a", 0)))
     assert not held.followed_specs(), "a later record may stop it"
-    assert not held.owned_slots
+    assert not held.owned_and_read_slots
     held.on_record(record(Removal(key="a", slot=0, number=2)))
     held.on_record(record(spec("b", 0, 3)))
     held.on_slot_read(0)
     assert [*held.followed_specs()] == ["b"]
-    assert held.owned_slots == {0}
+    assert held.owned_and_read_slots == {0}
     held.on_record(record(spec("c", 0, 4)))
     assert [*held.followed_specs()] == ["b", "c"]
 
@@ -76,7 +76,7 @@ def test_fleet_9_a_session_that_expires_stops_nothing_until_the_group_has_answer
     held.on_lost(frozenset({0, 1}))
     held.on_tick(10**9)
     assert [*held.followed_specs()] == ["a", "b"]
-    assert not held.owned_slots
+    assert not held.owned_and_read_slots
     held.on_gained(frozenset({0}), 10**9)
     assert [*held.followed_specs()] == ["a", "b"], "while it is read, too"
     held.on_record(record(spec("a", 0)))
@@ -108,7 +108,7 @@ def test_fleet_9_specs_of_a_topic_that_is_gone_are_followed_until_another_speaks
     held.on_record(record(spec("a", 0, 1, restarts=5)))
     held.on_slot_read(0)
     assert held.followed_specs()["a"].restarts == 5
-    held.on_specs_elsewhere(frozenset({"b"}))
+    held.release_orphans(frozenset({"b"}))
     assert {*held.followed_specs()} == {"a", "c"}
     held.on_record(record(Removal(key="a", slot=0, number=2)))
     assert [*held.followed_specs()] == ["c"], "the spec of the former topic does not rise again"

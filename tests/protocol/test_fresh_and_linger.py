@@ -31,7 +31,7 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_delivery import (
     LINGERING_MAX,
     TRIED_MAX,
-    commits_due,
+    commits_due_for_delivery,
 )
 from headgate.coordinator.settings import DeliveryLinger
 from headgate.coordinator.state import Lingering
@@ -179,7 +179,7 @@ def test_linger_1_a_table_that_is_resumed_is_delivered_first() -> None:
             made.term, suspensions=replace(made.term.suspensions, suspended={ORDERS: resuming})
         ),
     )
-    assert commits_due(made.state, made.now_ms) == made.term.delivery.pending
+    assert commits_due_for_delivery(made.state, made.now_ms) == made.term.delivery.pending
 
 
 def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:

@@ -27,7 +27,7 @@ from headgate.tables.iceberg import prepared_commit
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_key_1_what_is_pending_by_a_key_is_not_delivered_without_one(
 
 
 def test_key_1_nor_where_nothing_was_delivered_before(catalog: Catalog) -> None:
-    ensure_table(catalog, NAME, TableDeclaration(COLUMNS, key=("id",)))
+    create_table_if_missing(catalog, NAME, TableDeclaration(COLUMNS, key=("id",)))
     pending = PendingTable.create(catalog)
     pending.decides([gone(1)])
     plain = IcebergTable(catalog, NAME, SINK, threads=False)

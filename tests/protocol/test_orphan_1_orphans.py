@@ -35,7 +35,7 @@ from headgate.tables.iceberg.maintenance.orphan_files import (
     TagMove,
 )
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 HOUR_MS = 3_600_000
 AGES = Ages(after_ms=3 * HOUR_MS, claim_max_ms=HOUR_MS)
@@ -217,7 +217,7 @@ def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(mak
     for path in archived:
         os.utime(path, (aged_s, aged_s))
     sink.catalog.rename_table("db.trips", "db.trips_2025")
-    ensure_table(sink.catalog, "db.trips", TableDeclaration(COLUMNS))
+    create_table_if_missing(sink.catalog, "db.trips", TableDeclaration(COLUMNS))
     sink.sink = IcebergTable(sink.catalog, "db.trips", SINK, threads=False)
     sink.view = sink.sink.read()
     sink._commit(())
@@ -306,7 +306,7 @@ def test_pending_7_key_files_that_were_delivered_and_acknowledged_are_not_awaite
     coming."""
     primary = make()
     primary.next_offset = 0
-    ensure_table(primary.catalog, "db.keyed", TableDeclaration({"id": "long"}))
+    create_table_if_missing(primary.catalog, "db.keyed", TableDeclaration({"id": "long"}))
     secondary = IcebergTable(primary.catalog, "db.keyed", SINK, threads=False)
     record = replace(primary._record(0), primary=primary.view.uuid)
     older = TransactionId(Epoch(0), TransactionNumber(0))
@@ -474,7 +474,8 @@ def test_planted_forgotten_drafts_lose_what_is_pending(
     assert orphans(sink).find_orphans().files == ()
 
     monkeypatch.setattr(
-        "headgate.tables.iceberg.maintenance.orphan_files._pending_file_names", lambda *_: ()
+        "headgate.tables.iceberg.maintenance.orphan_files._paths_of_pending_and_expired",
+        lambda *_: (),
     )
 
     assert names(orphans(sink).find_orphans()) == [Path(files[0].path).name]

@@ -28,11 +28,11 @@ from headgate.coordinator.inputs_and_actions import (
     TidyStagedManifests,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_delivery import expired_commits_log_lines
+from headgate.coordinator.secondary_delivery import newly_expired_log_lines
 from headgate.coordinator.secondary_pending_commits import (
     EXPIRED_MAX,
     expired_commits_to_record,
-    is_unfenced,
+    is_unfenced_against_expired,
 )
 
 AGE_MS = 100_000
@@ -146,10 +146,10 @@ def test_whoever_slept_through_a_expire_finds_the_secondaries_tag_moved() -> Non
 def test_one_that_has_moved_since_is_not_moved_again() -> None:
     expired = pending(ONE, EPOCH - 1, 3)
     empty = replace(pending(ONE, EPOCH - 1, 4), manifest="")
-    assert is_unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), ())
-    assert not is_unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), (empty,))
-    assert not is_unfenced(secondary(ONE, EPOCH - 1, 3), (expired,), ())
-    assert not is_unfenced(secondary(OTHER, EPOCH - 1, 2), (expired,), ())
+    assert is_unfenced_against_expired(secondary(ONE, EPOCH - 1, 2), (expired,), ())
+    assert not is_unfenced_against_expired(secondary(ONE, EPOCH - 1, 2), (expired,), (empty,))
+    assert not is_unfenced_against_expired(secondary(ONE, EPOCH - 1, 3), (expired,), ())
+    assert not is_unfenced_against_expired(secondary(OTHER, EPOCH - 1, 2), (expired,), ())
 
 
 def test_what_has_expired_stays_named() -> None:
@@ -174,9 +174,9 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     assert sum(pending_commit.rows for pending_commit in expired) == sum(
         pending_commit.rows for pending_commit in (*named, late)
     )
-    assert is_unfenced(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
-    assert not is_unfenced(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
-    (told,) = expired_commits_log_lines(replace(stored, expired=expired), stored)
+    assert is_unfenced_against_expired(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
+    assert not is_unfenced_against_expired(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
+    (told,) = newly_expired_log_lines(replace(stored, expired=expired), stored)
     assert f"2 rows of transaction {late.transaction} never came" in told.text
 
 
@@ -186,7 +186,7 @@ def test_each_of_very_many_that_expire_at_once_is_named_and_told() -> None:
     late = tuple(pending(ONE, EPOCH - 1, n + 2) for n in range(EXPIRED_MAX))
     expired = expired_commits_to_record(stored, late)
     assert expired[1:] == late
-    told = expired_commits_log_lines(replace(stored, expired=expired), stored)
+    told = newly_expired_log_lines(replace(stored, expired=expired), stored)
     assert len(told) == EXPIRED_MAX
     assert (
         len(expired_commits_to_record(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2

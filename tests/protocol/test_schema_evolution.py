@@ -72,7 +72,7 @@ def test_schema_2_a_need_is_proposed_and_nothing_of_the_batch_counts() -> None:
     said = proposed(participant)
     assert (said.table, said.columns, said.first) == (TABLE, TIP, Offsets({P0: 12}))
     assert participant.state.run.batch is None
-    assert not participant.state.work.has_unannounced
+    assert not participant.state.work.has_unannounced_ranges
 
 
 def test_schema_2_no_batch_is_begun_while_the_answer_may_come_soon() -> None:

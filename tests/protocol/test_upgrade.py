@@ -23,7 +23,7 @@ from headgate.control_protocol.testing import FakeCatalog
 from headgate.coordinator.secondary_pending_commits import claims_needed_of_secondaries
 from headgate.tables.iceberg import commit_request
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 TAG = tag_name(SINK)
 NEW = ("lead", "followers", "debts", "lapsed", "routing")
@@ -135,7 +135,7 @@ def test_real_tables_in_the_old_form_are_read_and_their_quarantine_is_claimed(
 ) -> None:
     catalog = sqlite_catalog.catalog
     for name in ("db.rows", "db.aside"):
-        ensure_table(catalog, name, TableDeclaration({"id": "long"}))
+        create_table_if_missing(catalog, name, TableDeclaration({"id": "long"}))
     primary, aside = (IcebergTable(catalog, name, SINK) for name in ("db.rows", "db.aside"))
     uuid = aside.read().uuid
     record = replace(under_tag(at_work()[0].catalog), secondaries={}, pending_commits=())

@@ -131,7 +131,7 @@ class Stage(Deployment):
         wanted[names[0]].append(TopicPartition("trips", 0))
         for number in range(1, len(self.source.partitions)):
             wanted[others[(number - 1) % len(others)]].append(TopicPartition("trips", number))
-        self.group.set_wanted_assignment(
+        self.group.set_target_assignment(
             {self.nodes[name].member: own for name, own in wanted.items()}
         )
 
@@ -332,6 +332,6 @@ class Clerk(FakeTable):
             f"        {self._name}: {self._node.name} commits {record.transaction} ({what}), "
             f"{brief_offsets(record.offsets)} -> {answer}"
         )
-        self._node.reach_step("committed" if self._name == "table" else "delivered")
-        self._node.reach_step(f"delivered {self._name}")
+        self._node.reach_step_or_die("committed" if self._name == "table" else "delivered")
+        self._node.reach_step_or_die(f"delivered {self._name}")
         return outcome

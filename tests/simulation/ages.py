@@ -129,7 +129,7 @@ class Ages:
             times,
         )
         self._marker = self._marker or _marker()
-        marks, _ = self._marker.deletion_times(
+        marks, _ = self._marker.deletion_times_and_bad_rows(
             chunk, np.array([keys.deletes(each) for each in records])
         )
         return marks

@@ -167,7 +167,9 @@ class Events:
         """A fresh process takes a seat, and a partition at once."""
         world, group = self._world, self._world.group
         idle = [n for n in world.nodes if not group.wanted.get(n.member) and not n.busy]
-        idle = [n for n in idle if not group.partitions_held_by(n.member) and n.coordinator is None]
+        idle = [
+            n for n in idle if not group.partitions_owned_by(n.member) and n.coordinator is None
+        ]
         if not idle or world.rates.append:
             return
         node = world.random.choice(idle)
@@ -196,7 +198,7 @@ class Events:
         self._target = wanted if world.climate.handover is Handover.GRADUAL else None
         if self._target is not None:
             return
-        world.group.set_wanted_assignment(wanted)
+        world.group.set_target_assignment(wanted)
         if world.climate.handover is Handover.LATE:
             for member, partitions in wanted.items():
                 world.group.holders.update(dict.fromkeys(partitions, member))
@@ -214,10 +216,10 @@ class Events:
                 for other in now.values():
                     other.discard(at)
                 now[member].add(at)
-                group.set_wanted_assignment(now)
+                group.set_target_assignment(now)
                 self._world.group_changes += 1
                 return
-        group.set_wanted_assignment(target)
+        group.set_target_assignment(target)
         self._target = None
 
     def spurious_expulsion(self) -> None:
@@ -271,7 +273,7 @@ class Events:
         sender = (said.sender.member, said.sender.incarnation.partition("c")[0])
         world.struck["event of a dead process arrives"] += sender not in living
         world.struck["event overtaken by others"] += 1
-        world.log.deliver_in_the_air()
+        world.log.land_oldest_in_the_air()
 
     @staticmethod
     def envelope(message: object) -> Envelope:

@@ -297,7 +297,7 @@ class FaultyMember(FakeMember, Struck):
             return
         before = self._owned
         self._world.struck["callback lost"] += bool(
-            before - self._group.partitions_held_by(self._name)
+            before - self._group.partitions_owned_by(self._name)
         )
         super().poll(timeout_ms)
         self._world.group_changes += self._owned != before
@@ -307,14 +307,14 @@ class FaultyMember(FakeMember, Struck):
         """It hears nothing of the group any more, which gives its seat away."""
         if not self._node.cut_off:
             return False
-        if self._group.wanted.get(self._name) or self._group.partitions_held_by(self._name):
+        if self._group.wanted.get(self._name) or self._group.partitions_owned_by(self._name):
             self._world.struck["cut off from the group"] += 1
             self._world.expel(self._name)
             self._world.events.rebalance()
         return True
 
     def _give_up_everything(self) -> None:
-        self._owned &= self._group.partitions_held_by(self._name)
+        self._owned &= self._group.partitions_owned_by(self._name)
         if self._owned:
             leaving = self._owned
             self._world.struck["all given up in a rebalance"] += 1
@@ -325,7 +325,7 @@ class FaultyMember(FakeMember, Struck):
 
     def _told_late(self) -> None:
         """The callback comes when others work on the partitions already."""
-        lost = self._owned - self._group.partitions_held_by(self._name)
+        lost = self._owned - self._group.partitions_owned_by(self._name)
         if lost:
             self._world.struck["callback late"] += 1
             self._on_revoke(lost)

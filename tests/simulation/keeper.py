@@ -29,7 +29,7 @@ from headgate.tables.iceberg.maintenance.compaction_commit import (
 )
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     CompactionLimits,
-    choose_files,
+    choose_files_to_compact,
     sink_data_folder,
 )
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
@@ -90,7 +90,9 @@ class Keeper:
     def _compact(self, catalog: RealCatalog) -> Iterator[None]:
         world, port = self._world, KeepersPort(self._world, catalog, self._others)
         table = port.load_table(catalog.table)
-        choice = choose_files(table, world.sink, "main", CompactionLimits(2**20, 2, 10**6))
+        choice = choose_files_to_compact(
+            table, world.sink, "main", CompactionLimits(2**20, 2, 10**6)
+        )
         if not choice.portions:
             return
         since_s = world.clock.now_ms / 1000
@@ -133,7 +135,7 @@ class Keeper:
                 break
             yield
         if outcome is not Settled.LANDED:
-            replacement.delete_new_files()
+            replacement.delete_new_files_unless_doubtful()
 
     def _expire_rows(self, catalog: RealCatalog) -> Iterator[None]:
         """It is killed in the middle of some of its calls, and another one begins anew."""

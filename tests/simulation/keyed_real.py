@@ -31,7 +31,7 @@ from headgate.tables.iceberg.commit_request import branch_update, next_snapshot
 from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
-from headgate.tables.iceberg.upsert.position_deletes import referenced_file
+from headgate.tables.iceberg.upsert.position_deletes import sole_referenced_data_file
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy
 
 BY = KeyedBy(("id",), "kafka_partition", "kafka_offset")
@@ -121,7 +121,7 @@ class KeyedRealCatalog(RealCatalog):
         if head is None:
             return
         deletes = self._of(head, deletes=True)
-        about = Counter(referenced_file(entry.data_file) for entry in deletes)
+        about = Counter(sole_referenced_data_file(entry.data_file) for entry in deletes)
         for entry in self._of(head, deletes=False):
             path = entry.data_file.file_path
             if about[path] > 1:

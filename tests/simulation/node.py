@@ -32,7 +32,7 @@ from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.coordinator.phases import Phase as Coordinating
 from headgate.coordinator.state import NO_KEYS, Identity
 from headgate.coordinator.state import Timer as Due
-from headgate.participant.batches import next_look_due_ms
+from headgate.participant.batches import next_source_look_due_ms
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.inputs_and_actions import Action, Input
 from headgate.participant.state import Phase as Participating
@@ -230,7 +230,7 @@ class Node(Process):
         due = state.deadlines.get
         times = [due(timer) for timer in (Timer.ALIVE, Timer.RESEND, Timer.RETRY)]
         times += [self.writer.due_ms] if state.run.batch else []
-        times += [next_look_due_ms(state)] if state.phase is Participating.WRITING else []
+        times += [next_source_look_due_ms(state)] if state.phase is Participating.WRITING else []
         self._nap("participant", times)
         return False
 

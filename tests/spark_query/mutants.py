@@ -83,7 +83,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
         7,
     ),
     "keyed: QUERY-21 without deletes": (
-        lambda: patch.object(RowsWriter, "_split_deleted", keeping_deleted),
+        lambda: patch.object(RowsWriter, "_split_kept_and_deleted", keeping_deleted),
         1,
     ),
     "QUERY-4 off": (lambda: _decides(take_again), 1),
@@ -91,7 +91,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
     "QUERY-7 off": (lambda: _decides(over_gaps), 9),
     "QUERY-8 off": (lambda: patch.object(query_sink_table, "record_of_batch", going_back), 2),
     "QUERY-9 without computing what is done": (
-        lambda: patch.object(batches, "compute_rows", lambda _: None),
+        lambda: patch.object(batches, "compute_and_discard_rows", lambda _: None),
         4,
     ),
     "QUERY-9 by the number alone": (lambda: _decides(by_number_alone), 24),

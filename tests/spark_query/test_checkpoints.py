@@ -11,7 +11,7 @@ import pytest
 from headgate.control_protocol.errors import CheckpointUnreadable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.spark.checkpoint import read_batch
+from headgate.spark.checkpoint import read_proposed_batch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 READ: Callable[[str], str] = lambda path: Path(path).read_text()  # noqa: E731
@@ -29,9 +29,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_query_11_a_batch_is_what_lies_between_two_entries(checkpoint: Path) -> None:
-    first = read_batch(str(checkpoint), 0, READ)
+    first = read_proposed_batch(str(checkpoint), 0, READ)
     assert (first.query, first.begin, first.end) == ("q", Offsets({A: 3}), Offsets({A: 7}))
-    second = read_batch(f"{checkpoint}/", 1, READ)
+    second = read_proposed_batch(f"{checkpoint}/", 1, READ)
     assert (second.begin, second.end) == (Offsets({A: 7, B: 0}), Offsets({A: 7, B: 4}))
 
 
@@ -42,14 +42,14 @@ def test_query_11_a_batch_is_what_lies_between_two_entries(checkpoint: Path) -> 
 def test_query_11_another_version_and_a_torn_file_are_refused(checkpoint: Path, text: str) -> None:
     (checkpoint / "offsets/1").write_text(text)
     with pytest.raises(CheckpointUnreadable):
-        read_batch(str(checkpoint), 1, READ, spark_version="4.1.4")
+        read_proposed_batch(str(checkpoint), 1, READ, spark_version="4.1.4")
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/0", "offsets/1"])
 def test_query_11_a_file_that_is_missing_is_refused(checkpoint: Path, name: str) -> None:
     (checkpoint / name).unlink()
     with pytest.raises(CheckpointUnreadable):
-        read_batch(str(checkpoint), 1, READ)
+        read_proposed_batch(str(checkpoint), 1, READ)
 
 
 @pytest.mark.parametrize("line", ['{"logOffset":3}', "17", '{"t":{"0":7}}\n{"t":{"0":7}}'])
@@ -58,7 +58,7 @@ def test_query_10_other_sources_and_a_partition_read_twice_have_numbers_alone(
 ) -> None:
     for number in (0, 1):
         (checkpoint / f"offsets/{number}").write_text(f"v1\n{{}}\n{line}")
-    assert read_batch(str(checkpoint), 1, READ).by_number
+    assert read_proposed_batch(str(checkpoint), 1, READ).by_number
 
 
 def test_query_11_version_1_is_what_this_spark_writes_and_anything_may_be_cut_off(
@@ -68,5 +68,5 @@ def test_query_11_version_1_is_what_this_spark_writes_and_anything_may_be_cut_of
     for length in range(len(whole)):
         (checkpoint / "offsets/1").write_text(whole[:length])
         with pytest.raises(CheckpointUnreadable):
-            read_batch(str(checkpoint), 1, READ)
+            read_proposed_batch(str(checkpoint), 1, READ)
     assert json.loads(whole.splitlines()[2])

@@ -43,7 +43,7 @@ from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
 
 TOPIC = "changes"
@@ -88,8 +88,8 @@ class ChangesDesk:
         self._key = changes.key
         wanted = {**(columns or COLUMNS), **PLACES}
         declaration = TableDeclaration(wanted, partition_by, key=changes.key)
-        ensure_table(local.catalog, "db.t", declaration)
-        ensure_table(local.catalog, "db.q", quarantine_declaration())
+        create_table_if_missing(local.catalog, "db.t", declaration)
+        create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
         limits = BadRecordLimits(per_thousand_max=1_000)
         parts = {"partition": "kafka_partition", "offset": "kafka_offset"}
         self.source = SourcePlan(

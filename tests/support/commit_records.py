@@ -14,7 +14,7 @@ def broken_promises(record: CommitRecord) -> Iterator[str]:
         yield "a claim brings something"
     if record.actor is not None and record.command is None:
         yield "an actor without a command"
-    if (record.stopped or record.going_back is not None) and not record.is_by_operator:
+    if (record.stopped or record.going_back is not None) and not record.is_operator_claim:
         yield "stopped, and not by a person's claim"
     decides = (record.secondaries, record.pending_commits, record.expired, record.suspended)
     if record.primary is not None and any(decides):

@@ -26,7 +26,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.cli.main import main
 from headgate.operations.init.sink_file_template import write_sink_file
 from headgate.operations.kafka_connect.import_connector import import_connector, to_toml
-from headgate.operations.kafka_connect.tables_and_routes import partition_parts
+from headgate.operations.kafka_connect.tables_and_routes import parse_partition_by
 from headgate.operations.status.status import read_status
 from headgate.runtime.sink_tables import open_tables_read_only
 
@@ -88,7 +88,7 @@ class Connector:
         if not table.get("columns"):
             return False
         document["table"] |= {"create": True, "columns": table["columns"]}
-        if parts := partition_parts(self.config.get("iceberg.tables.default-partition-by", "")):
+        if parts := parse_partition_by(self.config.get("iceberg.tables.default-partition-by", "")):
             document["table"]["partition_by"] = parts
         sink.write_text(to_toml(document))
         return True

@@ -16,7 +16,7 @@ import pytest
 from repository.tree import ROOT
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.child_process import kill_child, start_child
+from headgate.operations.child_process import kill_child_group, start_child
 from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
 
 VERSION = "3.0.8.Final"
@@ -87,7 +87,7 @@ class Debezium:
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            kill_child(process)
+            kill_child_group(process)
 
     @property
     def log(self) -> str:

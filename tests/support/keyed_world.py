@@ -42,7 +42,7 @@ from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import (
     CREATED_MS,
     TableDeclaration,
-    ensure_table,
+    create_table_if_missing,
     key_field_ids,
 )
 from headgate.tables.iceberg.upsert.key_files import (
@@ -51,7 +51,7 @@ from headgate.tables.iceberg.upsert.key_files import (
     key_file_schema,
     write_key_file,
 )
-from headgate.tables.iceberg.upsert.position_deletes import referenced_file
+from headgate.tables.iceberg.upsert.position_deletes import sole_referenced_data_file
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("sink")
@@ -126,7 +126,7 @@ class KeyedWorld:
     ) -> KeyedWorld:
         made = {"format-version": str(version), CREATED_MS: "0"}  # older than any file of a test
         declaration = TableDeclaration(COLUMNS, partition_by, {**made, **properties}, key=key)
-        ensure_table(catalog, NAME, declaration)
+        create_table_if_missing(catalog, NAME, declaration)
         world = cls(catalog, Source(key), keyed_table(catalog, key))
         assert isinstance(world.table.commit(world.attempt(())), Landed)
         return world
@@ -153,7 +153,7 @@ class KeyedWorld:
         for manifest in manifests_v3.read_manifest_list(io, snapshot.manifest_list):
             if manifest.content is ManifestContent.DELETES:
                 for entry in manifests_v3.read_live_entries(io, manifest):
-                    found[referenced_file(entry.data_file) or ""].append(entry.data_file)
+                    found[sole_referenced_data_file(entry.data_file) or ""].append(entry.data_file)
         return found
 
     def files(self, events: Sequence[Event]) -> tuple[WrittenFile, ...]:

@@ -31,7 +31,11 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_of_table
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import CREATED_MS, TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import (
+    CREATED_MS,
+    TableDeclaration,
+    create_table_if_missing,
+)
 
 SINK = SinkName("trips")
 COLUMNS = {"topic": "string", "partition": "int", "offset": "long", "day": "int"}
@@ -89,7 +93,7 @@ class Maintained:
     def __post_init__(self) -> None:
         properties = {CREATED_MS: "0", **self.properties}  # older than any file of a test
         declaration = TableDeclaration(self.columns, self.partition_by, properties)
-        ensure_table(self.catalog, "db.trips", declaration)
+        create_table_if_missing(self.catalog, "db.trips", declaration)
         self.sink = IcebergTable(self.catalog, "db.trips", SINK, threads=False)
         self.view: TableView = self.sink.read()
         self._commit(())

@@ -21,7 +21,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.dead_letter_rows import UnsentRows
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import ensure_table
+from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 IDENTIFIER = "db.quarantine"
 
@@ -33,7 +33,7 @@ class QuarantineRows:
     local: LocalCatalog
 
     def __post_init__(self) -> None:
-        ensure_table(self.local.catalog, IDENTIFIER, quarantine_declaration())
+        create_table_if_missing(self.local.catalog, IDENTIFIER, quarantine_declaration())
 
     def claim(self, epoch: int, sink: str = "sink") -> None:
         self._commit(epoch, 0, [], sink)

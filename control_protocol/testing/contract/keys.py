@@ -191,14 +191,14 @@ class KeyedSecondaryContract(KeyContract):
         anew = world.write_changes(
             putting_change(4, "new", 0), putting_change(1, "new", 1), deleting_change(5, 2)
         )
-        view = require_landed(deliver_at_once(world.open(), 2, (anew, before)))
+        view = require_landed(deliver_transactions_together(world.open(), 2, (anew, before)))
         assert key_counts_of(view) == KeyCounts(inserted=4, absent=1, superseded=3)
         assert world.read_rows() == {1: "new", 2: "old", 3: "old", 4: "new"}
         more = (
             world.write_changes(putting_change(1, "newest", 2)),
             world.write_changes(deleting_change(2, 95), putting_change(9, "9", 96)),
         )
-        view = require_landed(deliver_at_once(world.open(), 4, more))
+        view = require_landed(deliver_transactions_together(world.open(), 4, more))
         assert key_counts_of(view) == KeyCounts(inserted=1, updated=1, deleted=1)
         assert world.read_rows() == {1: "newest", 3: "old", 4: "new", 9: "9"}
 
@@ -209,7 +209,7 @@ class KeyedSecondaryContract(KeyContract):
             world.write_changes(putting_change(1, "old", 0)),
             world.write_changes(putting_change(1, "new", 0)),
         )
-        view = require_landed(deliver_at_once(world.open(), 2, (anew, before)))
+        view = require_landed(deliver_transactions_together(world.open(), 2, (anew, before)))
         assert key_counts_of(view) == KeyCounts(inserted=1, superseded=1)
         assert world.read_rows() == {1: "new"}
 
@@ -221,7 +221,7 @@ class KeyedSecondaryContract(KeyContract):
             world.write_changes(putting_change(1, "a", 1)),
         )
         with pytest.raises(KeyInTwoPartitions):
-            deliver_at_once(world.open(), 2, files)
+            deliver_transactions_together(world.open(), 2, files)
         assert world.read_rows() == {}
 
     def test_key_2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer(
@@ -262,7 +262,7 @@ def key_counts_of(view: TableView) -> KeyCounts | None:
     return view.record.keys
 
 
-def deliver_at_once(
+def deliver_transactions_together(
     table: SinkTable, number: int, newest_first: Sequence[Sequence[WrittenFile]]
 ) -> CommitOutcome:
     """Deliver what several transactions brought, up to the one of this number."""

@@ -33,7 +33,7 @@ class RaceContract:
                 CommitAttempt(table.read(), record(epoch, number, 3 * number), brought)
                 for table, epoch, brought in zip(tables, epochs, files, strict=True)
             ]
-            landed = _commit_all_at_once(tables, attempts)
+            landed = _commit_all_concurrently(tables, attempts)
             assert landed.count(True) == 1, f"round {number}: {landed.count(True)} of 2 landed"
             winner = landed.index(True)
             assert attempts[winner].record.is_same_commit(world.open().read().record)
@@ -41,7 +41,7 @@ class RaceContract:
         assert world.numbers() == won
 
 
-def _commit_all_at_once(
+def _commit_all_concurrently(
     tables: Sequence[SinkTable], attempts: Sequence[CommitAttempt]
 ) -> list[bool]:
     """Make all attempts at once; return of each whether it landed."""

@@ -21,7 +21,7 @@ from headgate.data_plane.formats.avro.decoder import (
     Cursors,
     Flags,
     Positions,
-    end_of_value,
+    end_of_value_or_unsound,
 )
 from headgate.data_plane.formats.avro.schema import Avro
 from headgate.data_plane.formats.casting.decimals import (
@@ -199,7 +199,7 @@ def _locate_and_skip_items(
             open_ = open_[~wrong[open_]]
         if len(open_) <= _FEW:
             for place in open_.tolist():
-                result = _skip_valid_items(cursors, place, item, left)
+                result = _locate_and_skip_valid_items(cursors, place, item, left)
                 owners.append(np.full(len(result), place, np.int64))
                 begins.append(result)
         # Of few, only those have items left that stand before an invalid one.
@@ -222,12 +222,14 @@ def _locate_and_skip_items(
     return offsets, Cursors(cursors.buffer, cursors.faults, rows, begin[order])
 
 
-def _skip_valid_items(cursors: Cursors, owner: int, item: Avro, items_left: Positions) -> Positions:
+def _locate_and_skip_valid_items(
+    cursors: Cursors, owner: int, item: Avro, items_left: Positions
+) -> Positions:
     """Return where the value's next valid items begin, and move the cursor after them."""
     at, end, raw = int(cursors.at[owner]), int(cursors.ends[owner]), cursors.buffer.raw
     begins: list[int] = []
     while len(begins) < items_left[owner]:
-        behind = end_of_value(item, raw, at, end)
+        behind = end_of_value_or_unsound(item, raw, at, end)
         if behind == UNSOUND:
             break
         begins.append(at)
@@ -312,7 +314,7 @@ def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     if avro_type.logical == "time-millis":
         return pa.array(result * _MILLIS).view(pa.time64("us"))
     return (
-        _with_counted_type(avro_type, result)
+        _counted_or_plain_array(avro_type, result)
         if avro_type.called
         else pa.array(result.astype(np.int32))
     )
@@ -321,7 +323,7 @@ def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
 def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     if not avro_type.logical:
-        return _with_counted_type(avro_type, result)
+        return _counted_or_plain_array(avro_type, result)
     if avro_type.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
         cursors.note_fault(wrong, "holds a time out of range")
@@ -333,7 +335,7 @@ def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(result).view(pa.timestamp(unit, tz=zone))
 
 
-def _with_counted_type(avro_type: Avro, found: Positions) -> pa.Array:
+def _counted_or_plain_array(avro_type: Avro, found: Positions) -> pa.Array:
     counted, numbers = counted_type(avro_type.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 

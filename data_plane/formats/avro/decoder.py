@@ -108,13 +108,15 @@ class Cursors:
         if (first < 128).all():
             numbers, lengths = first.astype(np.uint64), np.ones_like(self.at)
         else:
-            numbers, lengths = self._read_long_words()
+            numbers, lengths = self._peek_long_words_and_lengths()
         self.skip_bytes(lengths)
         numbers[self.at >= self.buffer.rest] = 0
         result: Positions = (numbers >> _ONE).astype(np.int64) ^ -(numbers & _ONE).astype(np.int64)
         return result
 
-    def _read_long_words(self) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Positions]:
+    def _peek_long_words_and_lengths(
+        self,
+    ) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Positions]:
         """Return the bits of each next number, zigzag not yet undone, and its length in bytes;
         moves no cursor."""
         words = self.buffer.words[self.at]
@@ -152,7 +154,7 @@ _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _WIDTHS = {"null": 0, "float": 4, "double": 8}
 
 
-def end_of_value(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+def end_of_value_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     """Return where the value that begins at ``at`` ends, at most ``end``; else ``UNSOUND``."""
     name = avro_type.type
     if name in _WIDTHS or name == "fixed":
@@ -160,14 +162,14 @@ def end_of_value(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
         return at if at <= end else UNSOUND
     if name == "record":
         for child in avro_type.children:
-            at = end_of_value(child, raw, at, end)
+            at = end_of_value_or_unsound(child, raw, at, end)
             if at == UNSOUND:
                 return UNSOUND
         return at
     if name == "boolean":
         return at + 1 if at < end and raw[at] <= 1 else UNSOUND
     if name in ("array", "map"):
-        return _end_of_blocks(avro_type, raw, at, end)
+        return _end_of_blocks_or_unsound(avro_type, raw, at, end)
     number, at = _read_long(raw, at, end)
     if at == UNSOUND or name == "long":
         return at
@@ -179,7 +181,7 @@ def end_of_value(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
         return at if 0 <= number < len(avro_type.names) else UNSOUND
     if not 0 <= number < len(avro_type.children):
         return UNSOUND
-    return end_of_value(avro_type.children[number], raw, at, end)
+    return end_of_value_or_unsound(avro_type.children[number], raw, at, end)
 
 
 def _read_long(raw: bytes, at: int, end: int) -> tuple[int, int]:
@@ -195,7 +197,7 @@ def _read_long(raw: bytes, at: int, end: int) -> tuple[int, int]:
     return 0, UNSOUND
 
 
-def _end_of_blocks(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+def _end_of_blocks_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     item, text = avro_type.children[0], Avro("string")
     if item.bytes_min == 0 and avro_type.type == "array":
         return UNSOUND  # of no bytes: avro_columns bounds how many may be claimed
@@ -207,7 +209,7 @@ def _end_of_blocks(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
             return at
         for _ in range(count):
             if avro_type.type == "map":
-                at = end_of_value(text, raw, at, end)
-            at = end_of_value(item, raw, at, end) if at != UNSOUND else UNSOUND
+                at = end_of_value_or_unsound(text, raw, at, end)
+            at = end_of_value_or_unsound(item, raw, at, end) if at != UNSOUND else UNSOUND
             if at == UNSOUND:
                 return UNSOUND

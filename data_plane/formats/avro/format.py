@@ -57,7 +57,7 @@ class AvroWriterFormat:
         self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the writer's schema; the values are not looked at."""
-        wanted = self._finder.columns_needed_for(columns_of(self.writer))
+        wanted = self._finder.columns_needed_by_writer(columns_of(self.writer))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 

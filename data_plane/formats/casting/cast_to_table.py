@@ -158,7 +158,7 @@ def _cast_field(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     if pa_types.is_nested(values.type):
         return _cast_nested(values, field, at)
     unit, as_text = column_options.unit_of(field), column_options.is_read_as_text(field)
-    return _cast_in_parts(values, _Column(target, unit, as_text), at)
+    return _cast_halving_on_error(values, _Column(target, unit, as_text), at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class _Column:
         return None if asked else exact_casts.flag_suspects(values, self.type)
 
 
-def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
+def _cast_halving_on_error(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     target = column.type
     if not len(values):  # for example, a union's branch that no record takes
         return pa.nulls(0, target)
@@ -199,16 +199,18 @@ def _cast_in_parts(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     half = len(values) // 2
     parts = (slice(None, half), slice(half, None))
     return _concat_arrays(
-        [_cast_in_parts(values[p], column, at.place_inside(at.rows[p], "")) for p in parts]
+        [_cast_halving_on_error(values[p], column, at.place_inside(at.rows[p], "")) for p in parts]
     )
 
 
 def _cast_suspects_apart(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
-    good = _cast_in_parts(
+    good = _cast_halving_on_error(
         values.filter(pa.array(~wrong)), column, at.place_inside(at.rows[~wrong], "")
     )
     bad = [
-        _cast_in_parts(values[row : row + 1], column, at.place_inside(at.rows[row : row + 1], ""))
+        _cast_halving_on_error(
+            values[row : row + 1], column, at.place_inside(at.rows[row : row + 1], "")
+        )
         for row in np.flatnonzero(wrong).tolist()
     ]
     order = np.argsort(np.concatenate([np.flatnonzero(~wrong), np.flatnonzero(wrong)]))
@@ -271,14 +273,14 @@ def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     return pa.nulls(len(values), target)
 
 
-def _offsets_and_owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
+def _offsets_and_rows_of_items(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
     """Return offsets that begin at zero, and the record of each item."""
     offsets = np.asarray(values.offsets).astype(np.int64)
     return offsets - offsets[0], np.repeat(at.rows, np.diff(offsets))
 
 
 def _cast_list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
-    offsets, rows = _offsets_and_owners(values, at)
+    offsets, rows = _offsets_and_rows_of_items(values, at)
     items = _cast_field(values.flatten(), target.value_field, at.place_inside(rows, "[]"))
     large = pa_types.is_large_list(target)
     kind = pa.LargeListArray if large else pa.ListArray
@@ -287,7 +289,7 @@ def _cast_list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
 
 
 def _cast_map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
-    offsets, rows = _offsets_and_owners(values, at)
+    offsets, rows = _offsets_and_rows_of_items(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     source_keys = values.keys.slice(begin, end - begin)
     keys = _cast_field(source_keys, target.key_field, at.place_inside(rows, " key"))
@@ -319,7 +321,7 @@ def _flag_repeated_keys(keys: pa.Array, owners: Rows) -> Flags:
 
 
 def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Array:
-    offsets, _ = _offsets_and_owners(values, at)
+    offsets, _ = _offsets_and_rows_of_items(values, at)
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     keys = values.keys.slice(begin, end - begin).to_pylist()
     items = values.items.slice(begin, end - begin)

@@ -97,7 +97,7 @@ def unscaled_to_decimals(values: pa.Array) -> pa.Array:
     """
     scale = values.type.scale
     if not 0 <= scale <= _DIGITS_MAX:
-        return _move_point(values.storage, scale)
+        return _decimals_of_arrow_scale(values.storage, scale)
     stored = values.storage.fill_null(b"")
     offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
     data = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
@@ -126,7 +126,7 @@ def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
         yield places[alike], pa.ExtensionArray.from_storage(Unscaled(scale), part)
 
 
-def _move_point(data: pa.Array, scale: int) -> pa.Array:
+def _decimals_of_arrow_scale(data: pa.Array, scale: int) -> pa.Array:
     """Return bytes as decimals of a scale that Arrow has, zeros appended or removed.
 
     Raises ``ValueError`` beyond 38 digits.

@@ -34,7 +34,7 @@ def shortest_decimal(number: float) -> Decimal:
     return Decimal(str(number))
 
 
-def convert_count(number: Decimal, unit: str, target: pa.DataType) -> int:
+def count_in_target_unit(number: Decimal, unit: str, target: pa.DataType) -> int:
     """Convert a number of units to a count of the column's own. Raises ``ValueError``."""
     if not number:
         return 0
@@ -53,15 +53,15 @@ def convert_count(number: Decimal, unit: str, target: pa.DataType) -> int:
     factor: int = 10**power
     count = int("".join(map(str, digits)) or "0") * factor * (-1 if sign else 1)
     if pa_types.is_timestamp(target):
-        return times.require_within_years(count, target.unit)
+        return times.require_years_1_to_9999(count, target.unit)
     if not 0 <= count < times.DAY_MS * 10 ** (DIGITS[target.unit] - DIGITS["ms"]):
         raise ValueError("is not a time of the day")
     return count
 
 
-def convert_count_text(text: str, unit: str, target: pa.DataType) -> int:
+def count_of_text_in_target_unit(text: str, unit: str, target: pa.DataType) -> int:
     """Convert a number given as text, likewise. Raises ``ValueError``."""
-    return convert_count(_parse_decimal(text), unit, target)
+    return count_in_target_unit(_parse_decimal(text), unit, target)
 
 
 def _parse_decimal(text: str) -> Decimal:
@@ -74,7 +74,7 @@ def _parse_decimal(text: str) -> Decimal:
     return number
 
 
-def convert_counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
+def convert_counts_to_times(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     """Convert a column of numbers to times, all or nothing; the caller checks the range.
 
     Raises ``ValueError`` or what Arrow raises.
@@ -87,7 +87,7 @@ def convert_counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array
         there = values.is_valid().to_numpy(zero_copy_only=False)
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
         result = [
-            convert_count(shortest_decimal(n), unit, target) if valid else None
+            count_in_target_unit(shortest_decimal(n), unit, target) if valid else None
             for n, valid in numbers
         ]
         return pa.array(result, pa.int64()).cast(target)
@@ -122,7 +122,7 @@ def _convert_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     if _has_no_false(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
         return _convert_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
     result = [
-        None if text is None else convert_count_text(text, unit, target)
+        None if text is None else count_of_text_in_target_unit(text, unit, target)
         for text in texts.to_pylist()
     ]
     return pa.array(result, pa.int64()).cast(target)

@@ -56,7 +56,7 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
     else:
         raise Impossible(f"{values.type} cannot go into a column of type {target}")
     if (pa_types.is_date(target) or pa_types.is_timestamp(target)) and not (
-        temporal.are_all_within_years(result)
+        temporal.has_only_years_1_to_9999(result)
     ):
         raise ValueError("is out of range")
     if pa_types.is_time(target) and not _is_within_day(result):
@@ -68,13 +68,13 @@ def _cast_numbers_in_unit(values: pa.Array, target: pa.DataType, unit: str) -> p
     """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
     if pa_types.is_integer(kind) or pa_types.is_floating(kind) or pa_types.is_decimal(kind):
-        return epoch_times.convert_counts(values, unit, target)
+        return epoch_times.convert_counts_to_times(values, unit, target)
     if not pa_types.is_large_string(kind):
         return cast(values, target)
     numbers = epoch_times.flag_number_texts(values)
     if numbers.all():
-        return epoch_times.convert_counts(values, unit, target)
-    counted = epoch_times.convert_counts(values.filter(pa.array(numbers)), unit, target)
+        return epoch_times.convert_counts_to_times(values, unit, target)
+    counted = epoch_times.convert_counts_to_times(values.filter(pa.array(numbers)), unit, target)
     others = _cast_texts(values.filter(pa.array(~numbers)), target)
     order = np.argsort(np.concatenate([np.flatnonzero(numbers), np.flatnonzero(~numbers)]))
     return pa.concat_arrays([counted, others]).take(pa.array(order))
@@ -125,7 +125,7 @@ def _cast_counted_times(values: pa.Array, target: pa.DataType) -> pa.Array:
     if not pa_types.is_temporal(target) or (pa_types.is_date(target) and source.can_become(target)):
         return _cast_integers(numbers, target)
     return (
-        epoch_times.convert_counts(numbers, source.unit, target)
+        epoch_times.convert_counts_to_times(numbers, source.unit, target)
         if source.can_become(target)
         else _raise_impossible(values, target)
     )

@@ -46,7 +46,7 @@ def parse_date(text: str) -> int:
     longest = 28 if month == 2 and not leap else _MONTH_DAYS[(month - 1) % 12]
     if not 1 <= month <= 12 or not 1 <= day <= longest:
         raise ValueError("is not a day of the calendar")
-    return require_within_years(_days_from_civil(year, month, day), "d")
+    return require_years_1_to_9999(_days_from_civil(year, month, day), "d")
 
 
 def _days_from_civil(year: int, month: int, day: int) -> int:
@@ -62,7 +62,7 @@ def parse_time(text: str, unit: str) -> int:
     result = _TIME_TEXT.fullmatch(text)
     if not result:
         raise ValueError("is not a time like 12:30:15.123456")
-    return _parse_units_of_day(result.groups(), unit)
+    return _units_since_midnight(result.groups(), unit)
 
 
 def parse_timestamp(text: str, unit: str, *, zoned: bool) -> int:
@@ -76,11 +76,11 @@ def parse_timestamp(text: str, unit: str, *, zoned: bool) -> int:
         raise ValueError("has a zone offset, the column has none")
     per_second = _UNITS_PER_SECOND[unit]
     seconds = parse_date(date) * 86_400 - offset_s
-    units = seconds * per_second + (_parse_units_of_day(time, unit) if time[0] else 0)
-    return require_within_years(units, unit)
+    units = seconds * per_second + (_units_since_midnight(time, unit) if time[0] else 0)
+    return require_years_1_to_9999(units, unit)
 
 
-def require_within_years(units: int, unit: str) -> int:
+def require_years_1_to_9999(units: int, unit: str) -> int:
     """Return the count itself if it is within the years 1 to 9999. Raises ``ValueError``."""
     least, most = _BOUNDS[unit]
     if not least <= units <= most:
@@ -88,7 +88,7 @@ def require_within_years(units: int, unit: str) -> int:
     return units
 
 
-def _parse_units_of_day(groups: tuple[str | None, ...] | list[str | None], unit: str) -> int:
+def _units_since_midnight(groups: tuple[str | None, ...] | list[str | None], unit: str) -> int:
     hour, minute, second = (int(part or 0) for part in groups[:3])
     fraction = (groups[3] or "").ljust(9, "0")
     if hour > 23 or minute > 59 or second > 59:
@@ -135,7 +135,7 @@ def without_trailing_z(texts: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(texts, "Z$", "")
 
 
-def are_all_within_years(column: pa.Array) -> bool:
+def has_only_years_1_to_9999(column: pa.Array) -> bool:
     """Return whether a column of dates or timestamps stays within the years 1 to 9999."""
     dates = pa.types.is_date32(column.type)
     counts = column.cast(pa.int32() if dates else pa.int64())

@@ -20,7 +20,7 @@ from headgate.data_plane.formats.casting.decimals import (
     VariableScale,
 )
 from headgate.data_plane.formats.casting.time_units import Counted, counted_type
-from headgate.data_plane.formats.column_options import ColumnRule, with_marks_of_rule
+from headgate.data_plane.formats.column_options import ColumnRule, with_read_options_of_rule
 
 _DEPTH_MAX = 64
 _PLAIN = {
@@ -70,7 +70,7 @@ def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
         names = [str(field.get("field")) for field in fields]
         if len(set(names)) < len(names):
             raise ValueError("a struct of the schema has a field twice")
-        types = [_arrow_type_or_unread(field, depth + 1) for field in fields]
+        types = [_arrow_type_or_placeholder(field, depth + 1) for field in fields]
         made = pa.struct(list(zip(names, types, strict=True)))
         return VariableScale() if (name, made) == (VARIABLE_SCALE, VariableScale.stored) else made
     if kind == "array":
@@ -92,7 +92,7 @@ def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
     return _PLAIN[kind]
 
 
-def _arrow_type_or_unread(schema: Any, depth: int) -> pa.DataType:
+def _arrow_type_or_placeholder(schema: Any, depth: int) -> pa.DataType:
     try:
         return arrow_type_of_schema(schema, depth)
     except ValueError as error:
@@ -169,7 +169,7 @@ def _json_storage_field(child: pa.Field) -> pa.Field:
     """Mark unread fields, so that any JSON value passes as text."""
     field = pa.field(child.name, json_storage_type(child.type))
     return (
-        with_marks_of_rule(field, ColumnRule(as_text=True))
+        with_read_options_of_rule(field, ColumnRule(as_text=True))
         if isinstance(child.type, Unread)
         else field
     )

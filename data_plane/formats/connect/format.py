@@ -67,7 +67,7 @@ class ConnectJsonRecords:
         alone: list[int] = []
         values = list(values)
         for row, value in enumerate(values):
-            prefix = self._schema_prefix_of(value)
+            prefix = self._find_or_learn_schema_prefix(value)
             if prefix is None:
                 alone.append(row)
                 continue
@@ -77,12 +77,12 @@ class ConnectJsonRecords:
         collector = _RowCollector(schema)
         self._last = {text: list(rows) for text, (rows, _) in groups.items()}
         for text, (rows, payloads) in groups.items():
-            bad = self._decode_payloads(text, payloads, rows, collector)
+            bad = self._decode_into_collector(text, payloads, rows, collector)
             # Perhaps a record with more than the two fields in its envelope: the other way decides.
             alone.extend(bad)
         for text, (rows, payloads) in self._parse_payloads_by_schema(alone, values, faults).items():
             self._last[text] = sorted({*self._last.get(text, ()), *rows})
-            for row, reason in self._decode_payloads(text, payloads, rows, collector).items():
+            for row, reason in self._decode_into_collector(text, payloads, rows, collector).items():
                 faults.note([row], reason)
         return collector.finish(faults)
 
@@ -92,7 +92,7 @@ class ConnectJsonRecords:
         """Return the rows of payloads that all have this schema. Raises as ``decode``."""
         collector, faults = _RowCollector(schema), Faults()
         rows = list(range(len(payloads)))
-        for row, reason in self._decode_payloads(
+        for row, reason in self._decode_into_collector(
             schema_text, list(payloads), rows, collector
         ).items():
             faults.note([row], reason)
@@ -112,7 +112,7 @@ class ConnectJsonRecords:
             if text == _NO_SCHEMA:
                 yield from self._infer_unknown_columns(values, rows)
                 continue
-            wanted = self._finder.columns_needed_for(self._columns_of_schema(text))
+            wanted = self._finder.columns_needed_by_writer(self._columns_of_schema(text))
             if wanted.fields:
                 yield np.array(rows, np.int64), schema_inference.with_default_precision(wanted)
 
@@ -148,7 +148,7 @@ class ConnectJsonRecords:
             if wanted.fields:
                 yield np.array(some, np.int64), wanted
 
-    def _schema_prefix_of(self, value: bytes) -> bytes | None:
+    def _find_or_learn_schema_prefix(self, value: bytes) -> bytes | None:
         if not value.endswith(b"}"):
             return None
         for prefix in self._prefixes:
@@ -174,7 +174,7 @@ class ConnectJsonRecords:
             return None
         prefix = text[:end].encode()
         if len(self._prefixes) < _PREFIXES_MAX:
-            self._prefixes[prefix] = _schema_key_of(schema)
+            self._prefixes[prefix] = _schema_text_of(schema)
         return prefix
 
     def _parse_payloads_by_schema(
@@ -188,7 +188,7 @@ class ConnectJsonRecords:
                 if "schema" not in record or "payload" not in record:
                     raise json_values.BadValue('is not {"schema": ..., "payload": ...}')
                 payload = json_values.json_text(record["payload"]).encode("utf-8", "surrogatepass")
-                some, payloads = groups.setdefault(_schema_key_of(record["schema"]), ([], []))
+                some, payloads = groups.setdefault(_schema_text_of(record["schema"]), ([], []))
             except ValueError as error:
                 faults.note([row], str(error))
                 continue
@@ -196,7 +196,7 @@ class ConnectJsonRecords:
             payloads.append(payload)
         return groups
 
-    def _decode_payloads(
+    def _decode_into_collector(
         self, schema_text: str, payloads: list[bytes], rows: list[int], collector: _RowCollector
     ) -> dict[int, str]:
         """Take the payloads of one schema; return which rows are bad, and why."""
@@ -288,5 +288,5 @@ def _is_struct(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "struct"
 
 
-def _schema_key_of(schema: Any) -> str:
+def _schema_text_of(schema: Any) -> str:
     return json_values.json_text(schema)

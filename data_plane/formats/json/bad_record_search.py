@@ -131,7 +131,7 @@ def _has_repeated_key(value: bytes) -> bool:
     return False
 
 
-def flag_suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
+def flag_suspect_values(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
     """Find suspects; ``rough`` is as the parser read it: doubles for numbers, else text."""
     here = rough.take(pa.array(places))
     result: Flags = np.zeros(len(places), np.bool_)
@@ -218,7 +218,7 @@ class Watch:
         self.columns: set[str] = set()
 
     @property
-    def needs_search(self) -> bool:
+    def is_watching(self) -> bool:
         return bool(self.columns or self.patterns)
 
 
@@ -250,7 +250,7 @@ class BadRecordSearch:
         self.ill_formed, twice, self.marks = flag_suspect_records(values.array, fields)
         search = self.ill_formed | twice
         self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
-        self._parse_rows(np.flatnonzero(~search), watched=watch.needs_search)
+        self._parse_rows(np.flatnonzero(~search), watched=watch.is_watching)
 
     def accepted_rows(self) -> tuple[Rows, pa.RecordBatch]:
         """Return the rows that the fast path took, in order."""
@@ -273,7 +273,7 @@ class BadRecordSearch:
         if not len(rows):
             return
         if watched:
-            suspects = self._match_watched_patterns(rows)
+            suspects = self._match_and_prune_patterns(rows)
             if 0 < len(suspects) <= len(rows) // _SUSPECTS_SHARE:
                 self._refuse_and_parse_rest(rows, suspects)
                 return
@@ -284,7 +284,7 @@ class BadRecordSearch:
         except (pa.ArrowException, ValueError) as error:
             self._parse_around_suspects(rows, str(error))
             return
-        self._convert_columns(rows, rough)
+        self._convert_and_add_part(rows, rough)
 
     def _parse_around_suspects(self, rows: Rows, reason: str) -> None:
         if len(rows) == 1:
@@ -294,13 +294,13 @@ class BadRecordSearch:
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
             self._refuse_and_parse_rest(rows, suspects)
             return
-        if self._learns_new_spelling:
+        if self._has_learned_new_spelling:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
             self._parse_rows(part)
 
     @cached_property
-    def _learns_new_spelling(self) -> bool:
+    def _has_learned_new_spelling(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
     def _refuse_and_parse_rest(self, rows: Rows, suspects: dict[int, str]) -> None:
@@ -326,7 +326,7 @@ class BadRecordSearch:
                 return dict.fromkeys(result, column)
         return {}
 
-    def _match_watched_patterns(self, rows: Rows) -> dict[int, str]:
+    def _match_and_prune_patterns(self, rows: Rows) -> dict[int, str]:
         """Return what looks like recent bad records; forget patterns that no longer occur."""
         suspects: dict[int, str] = {}
         for pattern, column in list(self._watch.patterns.items()):
@@ -345,10 +345,10 @@ class BadRecordSearch:
 
     # ------------------------------------------------------------------------------ the columns
 
-    def _convert_columns(self, rows: Rows, rough: pa.StructArray) -> None:
+    def _convert_and_add_part(self, rows: Rows, rough: pa.StructArray) -> None:
         refused = np.zeros(len(rows), np.bool_)
         columns = [
-            self._convert_column(rows, field, rough.field(at), refused)
+            self._convert_noting_refused(rows, field, rough.field(at), refused)
             for at, field in enumerate(self._schema)
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -356,16 +356,16 @@ class BadRecordSearch:
             rows, batch = rows[~refused], batch.filter(pa.array(~refused))
         self.parts.append((rows, batch))
 
-    def _convert_column(
+    def _convert_noting_refused(
         self, rows: Rows, field: pa.Field, rough: pa.Array, refused_flags: Any
     ) -> pa.Array:
         """Return the column; values that it refuses become null and are noted as refused."""
 
         def attempt(places: Rows | None) -> pa.Array:
             here = rough if places is None else rough.take(pa.array(places))
-            return json_columns.convert_column(field, here, partial(parse_wide, places))
+            return json_columns.convert_column(field, here, partial(parse_wide_at, places))
 
-        def parse_wide(places: Rows | None) -> pa.Array:
+        def parse_wide_at(places: Rows | None) -> pa.Array:
             values = self._values_at(rows if places is None else rows[places])
             return json_columns.parse_with_wide_numbers(values, field, self._spelling)
 
@@ -374,7 +374,7 @@ class BadRecordSearch:
                 return attempt(None)
             except (pa.ArrowException, ValueError):
                 self._watch.columns.add(field.name)
-        isolation = _Isolation(attempt, partial(flag_suspects_of, field, rough))
+        isolation = _Isolation(attempt, partial(flag_suspect_values, field, rough))
         result, bad = isolation.convert_column(np.arange(len(rows), dtype=np.int64), field.type)
         refused_flags[bad] = True
         self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)

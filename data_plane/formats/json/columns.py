@@ -103,7 +103,7 @@ def parse_objects(
     asked = _Reader(spelling, wide=wide)
     row = pa.struct([pa.field(field.name, asked.parser_type_of(field, "")) for field in fields])
     text = wrap_in_objects(values)
-    if is_beyond_parser(text):
+    if is_unsafe_for_parser(text):
         raise Unfit("text that the parser gets wrong")
     schema = pa.schema([pa.field("r", pa.list_(row))])
     try:
@@ -131,7 +131,7 @@ def wrap_in_objects(values: Packed) -> bytes:
     return values.concat_wrapped(_FRONT, _BACK)
 
 
-def is_beyond_parser(text: bytes) -> bool:
+def is_unsafe_for_parser(text: bytes) -> bool:
     """Return whether the parser would change the text or abort the process.
 
     It computes characters from U+20000 on wrongly from a pair of escapes, and aborts if an error
@@ -225,7 +225,7 @@ def _convert_array(
         else convert_texts(target, rough)
     )
     if (pa_types.is_date(target) or pa_types.is_timestamp(target)) and not (
-        times.are_all_within_years(column)
+        times.has_only_years_1_to_9999(column)
     ):
         raise Unfit(f"{field.name}: out of range")
     return column

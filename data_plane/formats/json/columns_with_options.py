@@ -34,16 +34,18 @@ class _Found:
     marked: dict[Path, pa.Array]
 
 
-def decode_with_marked(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.RecordBatch:
+def decode_with_read_options(
+    some: Sequence[bytes], schema: pa.Schema, plain: Decode
+) -> pa.RecordBatch:
     """Decode like a ``RecordFormat``. ``plain`` decodes what is not marked."""
     values, faults = Packed.pack(some), Faults()
-    rest = [field for field in map(_without_marked_parts, schema) if field is not None]
+    rest = [field for field in map(_without_read_option_parts, schema) if field is not None]
     try:
         rows = plain(values, pa.schema(rest or [_NO_KEY]))
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
         return _raise_with_good_rows(values, schema, rows, bad)
-    return require_no_faults(_merge_marked_columns(values, schema, rows, faults), faults)
+    return require_no_faults(_rows_with_read_options(values, schema, rows, faults), faults)
 
 
 def _raise_with_good_rows(
@@ -52,7 +54,7 @@ def _raise_with_good_rows(
     good = np.ones(len(values), np.bool_)
     good[list(bad)] = False
     left, faults = np.flatnonzero(good), Faults()
-    result = _merge_marked_columns(values.filter(good), schema, rows, faults)
+    result = _rows_with_read_options(values.filter(good), schema, rows, faults)
     try:
         result = require_no_faults(result, faults)
     except UndecodableRecords as error:
@@ -61,20 +63,22 @@ def _raise_with_good_rows(
     raise UndecodableRecords({**bad, **further}, result)
 
 
-def _merge_marked_columns(
+def _rows_with_read_options(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, faults: Faults
 ) -> pa.RecordBatch:
     marked = {
-        path: _read_marked(values, path, field, faults)
+        path: _read_column_with_option(values, path, field, faults)
         for column in schema
-        for path, field in _find_marked_fields(column, ())
+        for path, field in _find_fields_with_read_option(column, ())
     }
     result = _Found(rows, marked)
     columns = [_build_column(result, field, (), None) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _read_marked(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Array:
+def _read_column_with_option(
+    values: Packed, path: Path, field: pa.Field, faults: Faults
+) -> pa.Array:
     kinds_, texts = paths.pick_values_at_path(values, path)
     name = ".".join(path)
     for kind, reason in _NEVER.items():
@@ -100,10 +104,12 @@ def _with_nulls_at(texts: pa.Array, odd: np.ndarray[tuple[int], np.dtype[np.bool
 def _build_column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None) -> pa.Array:
     """Build the column, or a field inside one; ``parent``: what the plain path read around it."""
     path = (*path, field.name)
-    if column_options.is_marked(field):
+    if column_options.has_read_option(field):
         return found.marked[path]
     read = _find_plain_column(found, field, path, parent)
-    if not pa_types.is_struct(field.type) or not column_options.has_marked_field(field.type):
+    if not pa_types.is_struct(field.type) or not column_options.any_field_has_read_option(
+        field.type
+    ):
         assert read is not None, "what is not marked is read by the plain path"
         return read
     children = [_build_column(found, child, path, read) for child in field.type]
@@ -121,20 +127,22 @@ def _find_plain_column(
     return parent.field(place) if parent is not None and place >= 0 else None
 
 
-def _without_marked_parts(field: pa.Field) -> pa.Field | None:
+def _without_read_option_parts(field: pa.Field) -> pa.Field | None:
     """Return the field without its marked parts; ``None`` if nothing else is left."""
-    if column_options.is_marked(field):
+    if column_options.has_read_option(field):
         return None
-    if not pa_types.is_struct(field.type) or not column_options.has_marked_field(field.type):
+    if not pa_types.is_struct(field.type) or not column_options.any_field_has_read_option(
+        field.type
+    ):
         return field
-    inside = [child for child in map(_without_marked_parts, field.type) if child is not None]
+    inside = [child for child in map(_without_read_option_parts, field.type) if child is not None]
     return field.with_type(pa.struct(inside)) if inside else None
 
 
-def _find_marked_fields(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
+def _find_fields_with_read_option(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
     path = (*path, field.name)
-    if column_options.is_marked(field):
+    if column_options.has_read_option(field):
         yield path, field
     elif pa_types.is_struct(field.type):
         for child in field.type:
-            yield from _find_marked_fields(child, path)
+            yield from _find_fields_with_read_option(child, path)

@@ -107,7 +107,7 @@ class KeysByFieldName:
         row = pa.struct(list(self._schema))
         for place, value in enumerate(values):
             try:
-                renamed = _with_column_names(json_values.parse_record(value), row)
+                renamed = _with_column_names_as_keys(json_values.parse_record(value), row)
                 result.append(json_values.json_text(renamed).encode("utf-8", "surrogatepass"))
             except ValueError as error:
                 result.append(b"")
@@ -148,18 +148,21 @@ def _type_as_spelled(data_type: pa.DataType, spelled: list[str]) -> pa.DataType:
     return data_type
 
 
-def _with_column_names(value: Any, data_type: pa.DataType) -> Any:
+def _with_column_names_as_keys(value: Any, data_type: pa.DataType) -> Any:
     """Return the parsed value with the columns' names as its keys. Raises ``TwoFields``."""
     if pa_types.is_struct(data_type) and isinstance(value, dict):
         keys = list(value)
         result = field_names.match_fields(list(data_type), keys)
         return {
-            field.name: _with_column_names(value[keys[place]], field.type)
+            field.name: _with_column_names_as_keys(value[keys[place]], field.type)
             for field, place in zip(data_type, result, strict=True)
             if place is not None
         }
     if pa_types.is_map(data_type) and isinstance(value, dict):
-        return {key: _with_column_names(item, data_type.item_type) for key, item in value.items()}
+        return {
+            key: _with_column_names_as_keys(item, data_type.item_type)
+            for key, item in value.items()
+        }
     if pa_types.is_large_list(data_type) and isinstance(value, list):
-        return [_with_column_names(item, data_type.value_type) for item in value]
+        return [_with_column_names_as_keys(item, data_type.value_type) for item in value]
     return value

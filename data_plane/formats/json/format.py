@@ -98,7 +98,7 @@ class JsonRecords:
     def _decode_exact_names(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         """Read what is plain in one pass, and what that leaves by the rules."""
         values = Packed.pack(some)
-        marked = formats_column_options.has_marked_field(schema)
+        marked = formats_column_options.any_field_has_read_option(schema)
         plan = self._plan_for(schema)
         taken = one_pass.read_in_one_pass(values, plan) if plan else None
         if taken is None or not taken.batch.num_rows:
@@ -138,7 +138,9 @@ class JsonRecords:
         self, values: Packed, schema: pa.Schema, *, marked: bool
     ) -> pa.RecordBatch:
         if marked:
-            return columns_with_options.decode_with_marked(values, schema, self._decode_exact_names)
+            return columns_with_options.decode_with_read_options(
+                values, schema, self._decode_exact_names
+            )
         return self._decode_around_bad_records(values, schema)
 
     def _are_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:
@@ -146,7 +148,7 @@ class JsonRecords:
         self._ensure_spelling_known(values, schema)
         some = values[:: -(-len(values) // _PROBES)]
         refused = [
-            isinstance(self._decode_one(value or b"", schema, "", ill_formed=True), str)
+            isinstance(self._decode_one_or_reason(value or b"", schema, "", ill_formed=True), str)
             for value in some
         ]
         return 2 * sum(refused) > len(refused)
@@ -164,7 +166,9 @@ class JsonRecords:
         parts = [no_rows]
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
-            result = self._decode_one(value or b"", schema, "", ill_formed=bool(ill_formed[row]))
+            result = self._decode_one_or_reason(
+                value or b"", schema, "", ill_formed=bool(ill_formed[row])
+            )
             if isinstance(result, str):
                 bad[row] = result
             else:
@@ -177,7 +181,7 @@ class JsonRecords:
     def _ensure_spelling_known(self, values: Packed, schema: pa.Schema) -> None:
         if schema not in self._spellings:
             self._spellings[schema] = {}
-            self._learn_spelling(values, schema)
+            self._learn_spelling_if_new(values, schema)
 
     def _decode_around_bad_records(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
         self._ensure_spelling_known(values, schema)
@@ -187,7 +191,7 @@ class JsonRecords:
                 schema,
                 self._spellings[schema],
                 self._watch,
-                learn=lambda: self._learn_spelling(values, schema),
+                learn=lambda: self._learn_spelling_if_new(values, schema),
                 fields=self._finder.fields if self._finder else None,
             )
         except bad_record_search.Respelled:
@@ -195,7 +199,7 @@ class JsonRecords:
         self._marks = _marks_with_ill_formed(apart.marks, apart.ill_formed)
         return self._decode_refused_and_merge(values, schema, apart)
 
-    def _learn_spelling(self, values: Packed, schema: pa.Schema) -> bool:
+    def _learn_spelling_if_new(self, values: Packed, schema: pa.Schema) -> bool:
         """Return whether a few samples showed a spelling that was not known before."""
         spelling = self._spellings[schema]  # asked once: a wide schema's hash is expensive
         before = dict(spelling)
@@ -217,7 +221,7 @@ class JsonRecords:
         accepted: dict[int, pa.RecordBatch] = {}
         for row, column in sorted(apart.refused.items()):
             ill = bool(apart.ill_formed[row])
-            result = self._decode_one(values[row] or b"", schema, column, ill_formed=ill)
+            result = self._decode_one_or_reason(values[row] or b"", schema, column, ill_formed=ill)
             if isinstance(result, str):
                 bad[row] = result
             else:
@@ -230,7 +234,7 @@ class JsonRecords:
             raise UndecodableRecords(bad, batch)
         return batch
 
-    def _decode_one(
+    def _decode_one_or_reason(
         self, value: bytes, schema: pa.Schema, suspected: str, *, ill_formed: bool
     ) -> pa.RecordBatch | str:
         """Return the row, or the reason why there is none."""
@@ -239,19 +243,21 @@ class JsonRecords:
         except json_values.KeyTwice as reason:
             return str(reason)
         except ValueError as reason:
-            return self._decode_leniently(value, schema, reason, surely_bad=ill_formed)
+            return self._decode_leniently_or_reason(value, schema, reason, surely_bad=ill_formed)
         row: dict[str, Any] = {}
         # Bad records often come in rows, with the same fault: what was wrong before comes first.
-        for field in _fields_named_first(schema, suspected, self._refused):
+        for field in _named_fields_then_all(schema, suspected, self._refused):
             try:
                 row[field.name] = json_values.convert_field(field, record)
             except ValueError as reason:
                 self._refused = field.name
                 surely_bad = _is_columnar_path_as_strict(field.type)
-                return self._decode_leniently(value, schema, reason, surely_bad=surely_bad)
+                return self._decode_leniently_or_reason(
+                    value, schema, reason, surely_bad=surely_bad
+                )
         return rows_from_python([row], schema)
 
-    def _decode_leniently(
+    def _decode_leniently_or_reason(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, surely_bad: bool
     ) -> pa.RecordBatch | str:
         """Accept what the columnar path accepts next to good neighbours; chance must not decide.
@@ -268,7 +274,7 @@ class JsonRecords:
         return str(reason)
 
 
-def _fields_named_first(schema: pa.Schema, *names: str) -> Iterator[pa.Field]:
+def _named_fields_then_all(schema: pa.Schema, *names: str) -> Iterator[pa.Field]:
     """Yield the fields of these names, if there are any, and then all."""
     for name in names:
         if (at := schema.get_field_index(name)) >= 0:

@@ -111,7 +111,7 @@ class Plan:
             raise _Unplanned
         row = pa.struct(list(schema))
         self._add_column(_Column(_Kind.STRUCT, row, place=0 if fields else Fields.OPAQUE))
-        for column in self._columns_as_added():
+        for column in self._columns_even_if_added_meanwhile():
             if column.kind == _Kind.LIST:
                 column.item = self._add_column(self._plan_column(column.type.value_field, column))
                 column.children = [column.item]
@@ -124,7 +124,7 @@ class Plan:
         for at, column in enumerate(self.columns):
             self.table[at, : _OPTION + 1] = self._encode_column(column)
 
-    def _columns_as_added(self) -> Iterable[_Column]:
+    def _columns_even_if_added_meanwhile(self) -> Iterable[_Column]:
         """Return every column, also those that are added meanwhile."""
         yield from self.columns
 
@@ -141,9 +141,9 @@ class Plan:
         at = around.place if place_in_fields is None else place_in_fields
         made = _Column(kind, source.type, source.nullable, one, other, at, around.depth + 1)
         made.repeated = around.repeated or around.kind in (_Kind.LIST, _Kind.MAP)
-        if column_options.is_marked(source):
+        if column_options.has_read_option(source):
             # By the rules, a struct with nothing else in it is never null.
-            only = around.depth and all(map(_is_marked_throughout, around.type))
+            only = around.depth and all(map(_has_read_options_throughout, around.type))
             if made.repeated or only or at >= 0:
                 raise _Unplanned
             made.option = _option_code_of(source, kind)
@@ -172,7 +172,7 @@ class Plan:
         column.unknown = _LACKS if column.place >= 0 else 0
         taken: set[bytes] = set()
         for child in fields:
-            name = _require_unescaped_name(child)
+            name = _require_name_without_escape(child)
             if name in taken:
                 raise _Unplanned
             taken.add(name)
@@ -181,7 +181,7 @@ class Plan:
             column.children.append(at)
             self._keys.append((inside, name, at, _MARKS.get(place, 0)))
         for name, place in known.items():
-            if name in taken or not _is_unescaped_name(name):
+            if name in taken or not _needs_no_escape(name):
                 continue
             at = -1
             if place >= 0 and not self._any[place]:
@@ -208,28 +208,28 @@ def compile_plan(schema: pa.Schema, fields: Fields | None) -> Plan | None:
 
     It is kept: to compile it for every batch would cost a tenth of a small one.
     """
-    return _kept_plan(ExactSchema(schema), fields)
+    return _cached_plan(ExactSchema(schema), fields)
 
 
 @lru_cache(maxsize=_PLANS_KEPT)
-def _kept_plan(exact: ExactSchema, fields: Fields | None) -> Plan | None:
+def _cached_plan(exact: ExactSchema, fields: Fields | None) -> Plan | None:
     try:
         return Plan(exact.schema, fields)
     except _Unplanned:
         return None
 
 
-def _require_unescaped_name(source: pa.Field) -> bytes:
+def _require_name_without_escape(source: pa.Field) -> bytes:
     try:
         name: bytes = source.name.encode()
     except UnicodeEncodeError as error:
         raise _Unplanned from error
-    if not _is_unescaped_name(name):
+    if not _needs_no_escape(name):
         raise _Unplanned
     return name
 
 
-def _is_unescaped_name(name: bytes) -> bool:
+def _needs_no_escape(name: bytes) -> bool:
     """Return whether a key of that name is written as the name is."""
     return not any(octet < 32 or octet in b'"\\' for octet in name)
 
@@ -270,11 +270,11 @@ def _kind_of(data_type: pa.DataType) -> _KindOf:
     raise _Unplanned
 
 
-def _is_marked_throughout(field: pa.Field) -> bool:
+def _has_read_options_throughout(field: pa.Field) -> bool:
     """Return whether the field, or everything in it, has a rule of its own."""
     if pa_types.is_struct(field.type) and field.type.num_fields:
-        return all(map(_is_marked_throughout, field.type))
-    return column_options.is_marked(field)
+        return all(map(_has_read_options_throughout, field.type))
+    return column_options.has_read_option(field)
 
 
 def _option_code_of(marked: pa.Field, kind: _Kind) -> int:

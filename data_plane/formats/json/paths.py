@@ -117,7 +117,7 @@ def _pick_value_at_path(value: bytes, path: Sequence[str]) -> _Pick:
     for name in path:
         if text[at] != "{":
             return (NULL if text[at] == "n" else NO_OBJECT), ""
-        result = _find_member(text, at, name)
+        result = _find_value_start(text, at, name)
         if result is None:
             return MISSING, ""
         at = result
@@ -126,7 +126,7 @@ def _pick_value_at_path(value: bytes, path: Sequence[str]) -> _Pick:
     return kind, parsed if kind == TEXT else text[at:end]
 
 
-def _find_member(text: str, at: int, wanted: str) -> int | None:
+def _find_value_start(text: str, at: int, wanted: str) -> int | None:
     """Return where the value of this key begins, in the object that begins here."""
     at = _skip_space(text, at + 1)
     while text[at] != "}":

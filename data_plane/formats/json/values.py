@@ -236,7 +236,7 @@ def _require_text(value: Any) -> str:
 
 def _convert_date(value: Any, _target: pa.DataType, _: str) -> int:
     days = times.parse_date(value) if isinstance(value, str) else _parse_whole_number(value)
-    return times.require_within_years(days, "d")
+    return times.require_years_1_to_9999(days, "d")
 
 
 def _convert_time(value: Any, target: pa.DataType, _: str) -> int:
@@ -251,7 +251,7 @@ def _convert_time(value: Any, target: pa.DataType, _: str) -> int:
 def _convert_timestamp(value: Any, target: pa.DataType, _: str) -> int:
     if isinstance(value, str):
         return times.parse_timestamp(value, target.unit, zoned=target.tz is not None)
-    return times.require_within_years(
+    return times.require_years_1_to_9999(
         _parse_whole_number(value) * _PER_MILLISECOND[target.unit], target.unit
     )
 

@@ -307,7 +307,7 @@ def _array_with_nulls(values: _Values, found: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(found) if values.there.all() else pa.array(found, mask=values.absent)
 
 
-def _narrow_noting_faults(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _to_int32_noting_faults(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return whole numbers of 32 bits; others are noted."""
     narrow = values.bits.astype(np.int32)
     values.note_fault(narrow != values.bits, "holds a number of more than 32 bits")
@@ -320,12 +320,12 @@ def _decode_zigzag(bits: Integers) -> Integers:
 
 
 def _convert_int32(values: _Values) -> pa.Array:
-    return _array_with_nulls(values, _narrow_noting_faults(values))
+    return _array_with_nulls(values, _to_int32_noting_faults(values))
 
 
 def _convert_sint32(values: _Values) -> pa.Array:
     wide = _Values(values.messages, _decode_zigzag(values.bits), values.sizes, values.there)
-    return _array_with_nulls(values, _narrow_noting_faults(wide))
+    return _array_with_nulls(values, _to_int32_noting_faults(wide))
 
 
 def _convert_uint32(values: _Values) -> pa.Array:
@@ -373,7 +373,7 @@ def _convert_bytes(values: _Values, *, text: bool) -> pa.Array:
 
 
 def _convert_enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:
-    numbers, into = _narrow_noting_faults(values), target.type
+    numbers, into = _to_int32_noting_faults(values), target.type
     if not (pa_types.is_null(into) or pa_types.is_string(into) or pa_types.is_large_string(into)):
         return _array_with_nulls(values, numbers)
     ordered = np.array(sorted(known), np.int64)

@@ -98,7 +98,7 @@ def parse_types(files: Iterable[bytes]) -> Types:
     result = well_known_types()
     for raw in files:
         try:
-            _read_file(raw, result)
+            _add_file(raw, result)
         except (Broken, UnicodeDecodeError) as error:
             raise UnfitTypes("it is not a descriptor, or is cut off") from error
     for name, message in result.messages.items():
@@ -165,7 +165,7 @@ def file_name_of(raw: bytes) -> str:
         raise UnfitTypes("it is not a descriptor, or is cut off") from error
 
 
-def _read_file(raw: bytes, into: Types) -> None:
+def _add_file(raw: bytes, into: Types) -> None:
     name, package, syntax = (
         _read_text_field(raw, 1),
         _read_text_field(raw, 2),
@@ -177,7 +177,7 @@ def _read_file(raw: bytes, into: Types) -> None:
     for enum in _read_bytes_fields(raw, 5):
         _read_enum(enum, scope, into)
     into.files[name] = tuple(
-        _read_message(message, scope, (into, syntax == "proto3"), 0)
+        _add_message(message, scope, (into, syntax == "proto3"), 0)
         for message in _read_bytes_fields(raw, 4)
     )
 
@@ -190,7 +190,7 @@ def _read_enum(raw: bytes, scope: str, into: Types) -> None:
     into.enums[scope + _read_text_field(raw, 1)] = names
 
 
-def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: int) -> str:
+def _add_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: int) -> str:
     into, proto3 = context
     if depth > _DEPTH_MAX:
         raise UnfitTypes("its messages are declared too deep in one another")
@@ -198,7 +198,7 @@ def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: in
     for enum in _read_bytes_fields(raw, 4):
         _read_enum(enum, f"{name}.", into)
     nested = tuple(
-        _read_message(m, f"{name}.", context, depth + 1) for m in _read_bytes_fields(raw, 3)
+        _add_message(m, f"{name}.", context, depth + 1) for m in _read_bytes_fields(raw, 3)
     )
     read = tuple(_read_field(f, proto3=proto3) for f in _read_bytes_fields(raw, 2))
     options = next(_read_bytes_fields(raw, 7), b"")

@@ -19,7 +19,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows, require_no_faults
-from headgate.data_plane.formats.format_registry import require_known_options, suggest_similar
+from headgate.data_plane.formats.format_registry import did_you_mean_suffix, require_known_options
 from headgate.data_plane.formats.protobuf.columns import Reader
 from headgate.data_plane.formats.protobuf.descriptors import (
     Message,
@@ -64,7 +64,7 @@ class ProtobufWriterFormat:
         self, values: Sequence[bytes], _bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         """Compare with the descriptor; the messages are not looked at."""
-        wanted = self._finder.columns_needed_for(self._columns)
+        wanted = self._finder.columns_needed_by_writer(self._columns)
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
@@ -93,7 +93,8 @@ class ProtobufRecords(ProtobufWriterFormat):
         if wanted not in types.messages:
             raise DescriptorUnfit(
                 f"format.options descriptor has no message {wanted!r}",
-                suggest_similar(wanted, set(types.messages)).lstrip("; ") or "use its full name",
+                did_you_mean_suffix(wanted, set(types.messages)).lstrip("; ")
+                or "use its full name",
             )
         super().__init__(types, types.message(wanted))
 

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.control_protocol.redaction import Redaction, to_printable_line
-from headgate.data_plane.formats.format_registry import suggest_similar
+from headgate.data_plane.formats.format_registry import did_you_mean_suffix
 from headgate.kafka.bounded_http_body import AnswerTooLong, AnswerTooSlow, read_bounded_body
 from headgate.kafka.token_keeper import TokenKeeper, keeper_of
 from headgate.kafka.token_providers import is_loopback_host
@@ -96,7 +96,7 @@ class ClientOptions:
         """Raises ``ValueError``."""
         unknown = sorted(settings.keys() - OPTIONS)
         if unknown:
-            near = suggest_similar(unknown[0], sorted(OPTIONS - {AUTH}))
+            near = did_you_mean_suffix(unknown[0], sorted(OPTIONS - {AUTH}))
             raise ValueError(f"there is no option registry.{unknown[0]}{near}")
         urls = tuple(filter(None, (url.strip() for url in settings.get("url", "").split(","))))
         if not urls:

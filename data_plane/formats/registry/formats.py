@@ -39,7 +39,7 @@ class _SplitOptions(NamedTuple):
     own: dict[str, str]
 
 
-def _split_options(
+def _split_options_with_defaults(
     options: Mapping[str, str], further_choices: Mapping[str, Sequence[str]] | None = None
 ) -> _SplitOptions:
     """Return the registry's options, and the rest with defaults. Raises ``ValueError``."""
@@ -55,7 +55,7 @@ def _split_options(
     return _SplitOptions(of_registry, taken)
 
 
-def _schema_id_of(frame: bytes, framing: str) -> bytes:
+def _require_schema_id(frame: bytes, framing: str) -> bytes:
     """Return the schema's id. Raises ``NoSuchSchema``."""
     found = schema_id_of(frame)
     if not found or (found[0] in IDS_OF_HEADERS and framing != APICURIO_HEADER):
@@ -77,11 +77,13 @@ class RegistryAvroRecords(FramedRecords):
     keeps_nulls = "value.converter.ignore.default.for.nullables=true"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _split_options(options)
+        of_registry, taken = _split_options_with_defaults(options)
         registry = SchemaRegistry.shared_for_settings(of_registry)
 
         def open_writer_format(frame: bytes) -> AvroWriterFormat:
-            return AvroWriterFormat(registry.read_avro_schema(_schema_id_of(frame, taken[FRAMING])))
+            return AvroWriterFormat(
+                registry.read_avro_schema(_require_schema_id(frame, taken[FRAMING]))
+            )
 
         super().__init__(split_by_frame, open_writer_format)
 
@@ -111,12 +113,12 @@ class RegistryJsonRecords(FramedRecords):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _split_options(options, {SCHEMA: (USE, IGNORE)})
+        of_registry, taken = _split_options_with_defaults(options, {SCHEMA: (USE, IGNORE)})
         registry = SchemaRegistry.shared_for_settings(of_registry)
         plain = JsonRecords()
 
         def open_writer_format(frame: bytes) -> JsonRecords | SchemaJsonRecords:
-            schema_id = _schema_id_of(frame, taken[FRAMING])
+            schema_id = _require_schema_id(frame, taken[FRAMING])
             if taken[SCHEMA] == IGNORE:
                 return plain
             return SchemaJsonRecords(registry.read_json_schema(schema_id))
@@ -131,7 +133,7 @@ class RegistryProtobufRecords(FramedRecords):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _split_options(options)
+        of_registry, taken = _split_options_with_defaults(options)
         if taken[FRAMING] == APICURIO_HEADER:
             raise ValueError(
                 f"{FRAMING} cannot be {APICURIO_HEADER} here: such a message has its type in a "
@@ -140,7 +142,7 @@ class RegistryProtobufRecords(FramedRecords):
         registry = SchemaRegistry.shared_for_settings(of_registry)
 
         def open_writer_format(frame: bytes) -> ProtobufWriterFormat:
-            schema_id = _schema_id_of(frame, taken[FRAMING])
+            schema_id = _require_schema_id(frame, taken[FRAMING])
             if len(frame) == len(schema_id):
                 raise NoSuchSchema("has a schema id, and no message indexes behind it")
             types, file = registry.read_protobuf_types(schema_id)

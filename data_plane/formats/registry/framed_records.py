@@ -77,7 +77,7 @@ class FramedRecords:
         return sum(writer.record_count_with_ignored_fields for writer in self._writers.values())
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        self._last = shares = list(self._split_into_shares(values))
+        self._last = shares = list(self._split_by_writer_format(values))
         if len(shares) == 1 and shares[0].reader is not None:
             rows, bad = _decode_share(shares[0], schema)
             if bad:
@@ -99,7 +99,7 @@ class FramedRecords:
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the end of the path; none without a schema does."""
         result = np.ones(len(values), np.bool_)
-        for share in self._split_into_shares(values):
+        for share in self._split_by_writer_format(values):
             if share.reader is not None:
                 result[share.rows] = share.reader.flag_missing_field(share.values, path)
         return result
@@ -123,11 +123,11 @@ class FramedRecords:
 
     def readers_of(self, values: Sequence[bytes]) -> Iterator[tuple[Integers, Any]]:
         """Yield the indexes of values, and what reads them; none where nothing does."""
-        for share in self._split_into_shares(values):
+        for share in self._split_by_writer_format(values):
             if share.reader is not None:
                 yield share.rows, share.reader
 
-    def _split_into_shares(self, values: Sequence[bytes]) -> Iterator[_Share]:
+    def _split_by_writer_format(self, values: Sequence[bytes]) -> Iterator[_Share]:
         for frame, rows, some in self._cut(values):
             try:
                 yield _Share(rows, some, self._writer_format_of(frame))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.control_protocol.redaction import Redaction, to_printable_line
-from headgate.data_plane.formats.format_registry import suggest_similar
+from headgate.data_plane.formats.format_registry import did_you_mean_suffix
 from headgate.data_plane.formats.registry.client import (
     NUMBERS,
     SCHEMA_BYTES_MAX,
@@ -56,7 +56,7 @@ class GlueOptions:
         known = {*_TEXTS, *(f"registry.{name}" for name in _NUMBERS)}
         unknown = sorted(settings.keys() - known)
         if unknown:
-            near = suggest_similar(unknown[0], known)
+            near = did_you_mean_suffix(unknown[0], known)
             raise ValueError(f"there is no option {unknown[0]!r}{near}")
         texts = {name: settings[name] for name in _TEXTS & settings.keys() if settings[name]}
         endpoint = urlsplit(texts.get(_ENDPOINT, "https://glue"))
@@ -91,13 +91,13 @@ class GlueClient:
         status, kind, text = (said.get(k) for k in ("Status", "DataFormat", "SchemaDefinition"))
         if not isinstance(text, str) or not isinstance(kind, str):
             raise Unreachable(
-                f"Glue's answer for {what} holds no schema", self._describe_registry()
+                f"Glue's answer for {what} holds no schema", self._describe_where_asked()
             )
         if status != _READABLE:
             # Glue still compares it with the versions before, or has begun to delete it.
             raise Unreachable(
                 f"{what} is {to_printable_line(str(status))[:20]} in Glue",
-                self._describe_registry(),
+                self._describe_where_asked(),
             )
         if len(text) > SCHEMA_BYTES_MAX:
             raise NoSuchSchema(f"{what} is longer than {SCHEMA_BYTES_MAX} bytes")
@@ -119,7 +119,7 @@ class GlueClient:
             ) from None
         except (BotoCoreError, ResponseParserError, OSError, ValueError) as error:
             raise Unreachable(
-                f"Glue does not give {what}: {type(error).__name__}", self._describe_registry()
+                f"Glue does not give {what}: {type(error).__name__}", self._describe_where_asked()
             ) from None
         return said
 
@@ -134,7 +134,7 @@ class GlueClient:
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if code in _DENIED or status in _DENIED_STATUSES:
             return MissingRights(f"Glue refuses {what}: {words}", _RIGHTS)
-        return Unreachable(f"Glue does not give {what}: {words}", self._describe_registry())
+        return Unreachable(f"Glue does not give {what}: {words}", self._describe_where_asked())
 
     def _redact(self, text: str) -> str:
         """Mask the credentials that signed the question, which a role renews."""
@@ -142,7 +142,7 @@ class GlueClient:
         own = (keys.access_key, keys.secret_key, keys.token)
         return Redaction(frozenset(filter(None, own)))(text)
 
-    def _describe_registry(self) -> str:
+    def _describe_where_asked(self) -> str:
         meta = self._client.meta
         return f"asked at {meta.endpoint_url} in {meta.region_name}"
 

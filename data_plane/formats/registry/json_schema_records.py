@@ -60,9 +60,7 @@ class SchemaJsonRecords(JsonRecords):
         self, values: Sequence[bytes], bad_rows: Collection[int], /
     ) -> Iterable[UnknownColumns]:
         assert self._finder is not None, "nobody watches"
-        wanted = _without_columns_made_optional(
-            self._finder.columns_needed_for(self._schema.columns)
-        )
+        wanted = _required_columns_only(self._finder.columns_needed_by_writer(self._schema.columns))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), with_default_precision(wanted)
         if self._typed is not None:
@@ -73,23 +71,23 @@ class SchemaJsonRecords(JsonRecords):
                 yield rows, beyond
 
 
-def _without_columns_made_optional(wanted: Struct) -> Struct:
+def _required_columns_only(wanted: Struct) -> Struct:
     """Leave out columns that are only to become optional: a schema that does not name a field says
     nothing of it."""
     kept = (
-        replace(each, type=_type_without_columns_made_optional(each.type))
+        replace(each, type=_type_with_required_columns_only(each.type))
         for each in wanted.fields
         if each.required
     )
     return Struct(tuple(each for each in kept if each.type != Struct()))
 
 
-def _type_without_columns_made_optional(column_type: Type) -> Type:
+def _type_with_required_columns_only(column_type: Type) -> Type:
     match column_type:
         case Struct():
-            return _without_columns_made_optional(column_type)
+            return _required_columns_only(column_type)
         case ListOf(element):
-            return ListOf(replace(element, type=_type_without_columns_made_optional(element.type)))
+            return ListOf(replace(element, type=_type_with_required_columns_only(element.type)))
         case _:
             return column_type
 
@@ -101,18 +99,18 @@ def _undeclared_columns(shown: Struct, declared: Struct) -> Struct:
     for column in shown.fields:
         if column.name not in known:
             found.append(column)
-        elif (kind := _type_beyond(column.type, known[column.name])) is not None:
+        elif (kind := _undeclared_part_of_type(column.type, known[column.name])) is not None:
             found.append(replace(column, type=kind))
     return Struct(tuple(found))
 
 
-def _type_beyond(shown: Type, declared: Type) -> Type | None:
+def _undeclared_part_of_type(shown: Type, declared: Type) -> Type | None:
     match shown, declared:
         case Struct(), Struct():
             left = _undeclared_columns(shown, declared)
             return left if left.fields else None
         case ListOf(item), ListOf(known):
-            kind = _type_beyond(item.type, known.type)
+            kind = _undeclared_part_of_type(item.type, known.type)
             return None if kind is None else ListOf(replace(item, type=kind))
         case _:
             return None

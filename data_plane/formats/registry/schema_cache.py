@@ -83,11 +83,11 @@ class SchemaCache(Generic[_Kind]):
             self._asked_in_vain_until_s = time.monotonic() + self._fresh_s
             found = known
         with self._lock:
-            self._note_or_require_digest(schema_id, found.digest)
+            self._require_unchanged_digest(schema_id, found.digest)
             self._keep(schema_id, known or found)
         return (known or found).made
 
-    def _note_or_require_digest(self, schema_id: bytes, digest: bytes) -> None:
+    def _require_unchanged_digest(self, schema_id: bytes, digest: bytes) -> None:
         before = self._digests.setdefault(schema_id, digest)
         self._digests.move_to_end(schema_id)
         if len(self._digests) > _DIGESTS_MAX:
@@ -129,11 +129,13 @@ def schema_id_text(schema_id: bytes) -> str:
 def to_fetched(made: _Kind, texts: Iterable[str]) -> Fetched[_Kind]:
     """Return what was made of these texts, with their size and digest."""
     every = tuple(texts)
-    digest = hashlib.sha256(repr([*map(_normal_form, every)]).encode("utf-8", "surrogatepass"))
+    digest = hashlib.sha256(
+        repr([*map(_normalized_if_json, every)]).encode("utf-8", "surrogatepass")
+    )
     return Fetched(made, sum(map(len, every)), digest.digest())
 
 
-def _normal_form(text: str) -> str:
+def _normalized_if_json(text: str) -> str:
     """Return the text without what a registry may write otherwise: JSON's blanks and order."""
     try:
         return json.dumps(json.loads(text), sort_keys=True)

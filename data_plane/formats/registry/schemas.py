@@ -174,7 +174,7 @@ class SchemaRegistry:
         answer, what = self._fetch_answer_and_name(schema_id, "PROTOBUF", "Protobuf", **_SERIALIZED)
         texts = self._fetch_references(answer, **_SERIALIZED)
         try:
-            files = _compile_descriptors(answer.text, texts)
+            files = _decode_or_compile_descriptors(answer.text, texts)
             made = parse_types(files), file_name_of(files[-1])
             return to_fetched(made, (answer.text, *texts.values()))
         except UnfitTypes as error:
@@ -234,7 +234,7 @@ class SchemaRegistry:
             texts.setdefault(name, found.text)
 
 
-def _compile_descriptors(text: str, imports: Mapping[str, str]) -> list[bytes]:
+def _decode_or_compile_descriptors(text: str, imports: Mapping[str, str]) -> list[bytes]:
     """Return the descriptors of all files, the schema's own last. Raises ``UnfitTypes``."""
     try:
         return [base64.b64decode(each, validate=True) for each in (*imports.values(), text)]

@@ -10,7 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control_protocol.columns import Column, ListOf, Struct, Type, decimal_digits
+from headgate.control_protocol.columns import (
+    Column,
+    ListOf,
+    Struct,
+    Type,
+    decimal_precision_and_scale,
+)
 from headgate.control_protocol.errors import ConfigurationError, TableUnfit
 from headgate.control_protocol.table_format import RowKey
 
@@ -62,7 +68,7 @@ def postgres_type(column: Column) -> str:
     if column.type == _HEADERS:
         return HEADERS_TYPE
     if isinstance(column.type, str):
-        if parts := decimal_digits(column.type):
+        if parts := decimal_precision_and_scale(column.type):
             return f"numeric({parts[0]},{parts[1]})"
         if column.type in _TYPES:
             return _TYPES[column.type][0]
@@ -77,7 +83,7 @@ def arrow_type(kind: Type) -> pa.DataType:
     if kind == _HEADERS:
         return _HEADERS_IN_ARROW
     assert isinstance(kind, str), "others are refused"
-    parts = decimal_digits(kind)
+    parts = decimal_precision_and_scale(kind)
     return pa.decimal128(*parts) if parts else _TYPES[kind][1]
 
 

@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.commit_record_codec import maintenance_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.iceberg.commit_request import snapshot_counts
+from headgate.tables.iceberg.commit_request import summary_counts_of_files
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     CandidateFile,
     Choice,
@@ -190,7 +190,7 @@ class Replacement(MaintenanceCommit):
             return Settled.GONE
         return self._commit_snapshot(table, snapshot, manifests)
 
-    def delete_new_files(self) -> bool:
+    def delete_new_files_unless_doubtful(self) -> bool:
         """Delete the files, unless a try may have landed; return whether they were deleted."""
         if self._doubtful:
             return False
@@ -241,7 +241,7 @@ class Replacement(MaintenanceCommit):
         added: list[ManifestDataFile],
         removed: list[ManifestDataFile],
     ) -> Summary:
-        counts = snapshot_counts(metadata, added, removed)
+        counts = summary_counts_of_files(metadata, added, removed)
         # pyiceberg does not sum a REPLACE
         summed = update_snapshot_summaries(
             Summary(Operation.OVERWRITE, **counts), summary_properties_of(head)

@@ -103,7 +103,9 @@ def sink_data_folder(table: Table, sink: SinkName) -> str:
     return f"{data_location(table.properties, table.metadata.location)}/headgate/{sink}"
 
 
-def choose_files(table: Table, sink: SinkName, branch: str, limits: CompactionLimits) -> Choice:
+def choose_files_to_compact(
+    table: Table, sink: SinkName, branch: str, limits: CompactionLimits
+) -> Choice:
     """Choose the branch's files that are worth being compacted. Raises what storage raises."""
     ref = table.metadata.refs.get(branch)
     snapshot = table.metadata.snapshot_by_id(ref.snapshot_id) if ref else None

@@ -25,7 +25,7 @@ _Item = TypeVar("_Item")
 _Read = TypeVar("_Read")
 
 
-def find_unreachable_files(
+def find_files_only_reachable_from(
     table: Table, removed: Sequence[Snapshot], time_max_s: float
 ) -> list[str]:
     """Return their paths in the order to delete in: a file that refers to others goes before them.
@@ -52,7 +52,7 @@ def find_referenced_files(
 ) -> set[str]:
     """Return all files that these snapshots refer to, and the table's statistics.
 
-    Raises as ``find_unreachable_files``.
+    Raises as ``find_files_only_reachable_from``.
     """
     metadata = table.metadata
     paths = {

@@ -136,7 +136,7 @@ class MaintenanceCommit:
                     table, self._requirements(metadata), self._updates(metadata, snapshot)
                 )
         except (CommitFailedException, BadRequestError, ValueError) as error:
-            return self._settle_refusal(snapshot, manifests, error)
+            return self._verify_refusal(snapshot, manifests, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._doubtful = True
             _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
@@ -145,7 +145,7 @@ class MaintenanceCommit:
         landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
         return Settled.LANDED if landed else Settled.UNKNOWN
 
-    def _settle_refusal(
+    def _verify_refusal(
         self, snapshot: Snapshot, manifests: SnapshotFiles, error: Exception
     ) -> Settled:
         """Believe a refusal only if the table shows the same, as for a commit (OUTCOME-1)."""

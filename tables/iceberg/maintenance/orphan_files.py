@@ -109,7 +109,7 @@ class Orphans:
         # The order is the proof (see above): a file that is committed after the listing is younger
         # than the limit, one that was decided before is named by the primary table or the table
         # read now.
-        stored = self._list_stored_files(table)
+        stored = self._list_stored_files_with_times(table)
         primary = (self.deciding or self._load_primary_tags)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
         delivered = _last_moves_of_sink_tags(table, self.sink)
@@ -128,7 +128,7 @@ class Orphans:
             now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
         )
-        born_ms = _created_ms(table) - SKEW_MS
+        born_ms = _created_ms_or_earliest(table) - SKEW_MS
         old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
         older = {path for path, at_ms in stored if at_ms < born_ms}
         spent = _Spent(primary.uuid, [record for _, record in delivered if record])
@@ -165,7 +165,7 @@ class Orphans:
                 return f"{self.table} shares its location with another table of the sink: {other}"
         return ""
 
-    def _list_stored_files(self, table: Table) -> list[tuple[str, int]]:
+    def _list_stored_files_with_times(self, table: Table) -> list[tuple[str, int]]:
         """List the sink's folders of data, and its drafts (rule PENDING-2).
 
         Where the table's owner has moved its data, the folder before lies at its location.
@@ -188,7 +188,7 @@ class Orphans:
         """Return names, not locations: a reader may write a location's scheme in another way."""
         paths = find_referenced_files(table, table.metadata.snapshots, READING_MAX_S)
         for record in records:
-            paths |= set(_pending_file_names(table, record, spent))
+            paths |= set(_paths_of_pending_and_expired(table, record, spent))
         return {_comparable_name(path, self.sink) for path in paths}
 
 
@@ -200,13 +200,15 @@ class _Spent:
     primary: str
     records: Sequence[CommitRecord]
 
-    def may_be_gone(self, pending_commit: PendingCommit) -> bool:
+    def may_lack_key_files(self, pending_commit: PendingCommit) -> bool:
         """PENDING-7: return whether its key files may be gone: the pending commit is delivered, and
         still named."""
         return any(record.has_received(pending_commit, self.primary) for record in self.records)
 
 
-def _pending_file_names(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
+def _paths_of_pending_and_expired(
+    table: Table, record: CommitRecord, spent: _Spent
+) -> Iterator[str]:
     """Yield decided drafts, and their files; expired ones too, for a person may want them.
 
     Raises ``FileNotFoundError`` if an pending one cannot be read: then nothing is an orphan.
@@ -214,7 +216,7 @@ def _pending_file_names(table: Table, record: CommitRecord, spent: _Spent) -> It
     for pending_commit in (*record.pending_commits, *record.expired):
         if pending_commit.manifest and pending_commit.secondary == str(table.metadata.table_uuid):
             yield pending_commit.manifest
-            awaited = pending_commit in record.pending_commits and not spent.may_be_gone(
+            awaited = pending_commit in record.pending_commits and not spent.may_lack_key_files(
                 pending_commit
             )
             with suppress(*(() if awaited else (FileNotFoundError,))):
@@ -235,7 +237,7 @@ def _last_moves_of_sink_tags(table: Table, sink: SinkName) -> list[TagMove]:
     return moves
 
 
-def _created_ms(table: Table) -> int:
+def _created_ms_or_earliest(table: Table) -> int:
     """Return when the table was created, if headgate did it; else the beginning of time."""
     text = table.properties.get(CREATED_MS, "")
     return int(text) if text.isdecimal() else SKEW_MS

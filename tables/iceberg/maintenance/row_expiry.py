@@ -42,7 +42,7 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.iceberg.commit_request import snapshot_counts
+from headgate.tables.iceberg.commit_request import summary_counts_of_files
 from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_and_deletes
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
@@ -200,7 +200,7 @@ class RowExpiry(MaintenanceCommit):
         dead = {path: self._dead_rows.dead_positions_of(io, head, path) for path in (*whole, *due)}
         alive = {path: live for path, rows in due.items() if (live := rows - dead[path])}
         by_path = {file.file_path: file for file in others}
-        parts, left = self._files_worth_marking(table, alive, by_path, of)
+        parts, left = self._files_worth_position_deletes(table, alive, by_path, of)
         return DueRows(
             head,
             whole,
@@ -227,7 +227,7 @@ class RowExpiry(MaintenanceCommit):
             self._limit_ms, time_column
         )
 
-    def _files_worth_marking(
+    def _files_worth_position_deletes(
         self,
         table: Table,
         due_rows: Mapping[str, BitMap64],
@@ -266,7 +266,7 @@ class RowExpiry(MaintenanceCommit):
     ) -> Summary:
         retired: Iterable[DataFile] = (entry.data_file for entry in deletions.retired)
         removed = [*due.whole.values(), *retired]
-        counts = snapshot_counts(metadata, deletions.added, removed)
+        counts = summary_counts_of_files(metadata, deletions.added, removed)
         marked = {
             maintenance_property(self._sink): ROW_EXPIRY,
             expired_before_property(self._sink): str(self._limit_ms),

@@ -21,8 +21,8 @@ from headgate.control_protocol.current_sink import in_same_sink_context
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
+    find_files_only_reachable_from,
     find_referenced_files,
-    find_unreachable_files,
     statistics_files_of,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
@@ -145,11 +145,11 @@ class SnapshotExpiry:
     def _is_upkeep_due(self, table: Table) -> bool:
         waiting = self._doubted is not None or self._old_metadata or self._condemned.has_files
         return bool(waiting) or (
-            self._is_rest_over and len(self.expirable_snapshots(table)) >= DUE_MIN
+            self._is_pause_over and len(self.expirable_snapshots(table)) >= DUE_MIN
         )
 
     @property
-    def _is_rest_over(self) -> bool:
+    def _is_pause_over(self) -> bool:
         return time.monotonic() >= self._rest_until_s
 
     def _maintain_queued(self) -> None:
@@ -168,7 +168,7 @@ class SnapshotExpiry:
                 table = self._catalog.load_table(table.name())
             self._resolve_doubted_removal(table)
             self._delete_old_metadata_files(table)
-            if self._doubted is None and self._is_rest_over:
+            if self._doubted is None and self._is_pause_over:
                 self._expire_snapshots(table)
             self._condemned.delete_within_time(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
@@ -192,7 +192,7 @@ class SnapshotExpiry:
             return
         removed = due[:REMOVED_MAX]
         # Before the call: afterwards nothing tells any more what these snapshots reached.
-        files = find_unreachable_files(table, removed, _READING_MAX_S)
+        files = find_files_only_reachable_from(table, removed, _READING_MAX_S)
         for _ in range(_TRIES):
             before = table.metadata
             with self.calling:

@@ -57,7 +57,7 @@ class SnapshotRemoval:
 
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.
         """
-        if self._reload_table(table).metadata_location != self._location:
+        if self._refresh_table_in_place(table).metadata_location != self._location:
             self.overtaken = True
             _log.info("%s: no snapshot expired this time: others were faster", self._table_name)
             return False
@@ -66,7 +66,7 @@ class SnapshotRemoval:
             response = self._catalog.commit_table(table, _requirements(self._before), updates)
             table.metadata, table.metadata_location = response.metadata, response.metadata_location
         except Exception as error:  # noqa: BLE001 - refused or unknown: the table itself tells
-            self._reload_table(table)
+            self._refresh_table_in_place(table)
             if not self.has_landed(table.metadata):
                 _log.info("%s: no snapshot expired this time: %r", self._table_name, error)
                 return False
@@ -123,7 +123,7 @@ class SnapshotRemoval:
             for _ in range(_TRIES):
                 if name in table.metadata.refs or self._try_restore_ref(table, name, ref):
                     break
-                self._reload_table(table)
+                self._refresh_table_in_place(table)
             else:
                 _log.error(
                     "%s: %s was set on snapshot %d while that expired, and is gone; its files are "
@@ -137,7 +137,7 @@ class SnapshotRemoval:
     def _table_name(self) -> str:
         return ".".join(self._identifier)
 
-    def _reload_table(self, table: Table) -> Table:
+    def _refresh_table_in_place(self, table: Table) -> Table:
         again = self._catalog.load_table(self._identifier)
         table.metadata, table.metadata_location = again.metadata, again.metadata_location
         return again

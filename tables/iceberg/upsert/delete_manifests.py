@@ -56,7 +56,9 @@ class Deletions:
         retired = (entry.data_file for entry in self.retired)
         return sorted({file.spec_id for file in (*self.added, *retired)})
 
-    def find_replaced_manifests(self, manifests: Iterable[ManifestFile], spec_id: int) -> set[str]:
+    def find_manifests_to_replace(
+        self, manifests: Iterable[ManifestFile], spec_id: int
+    ) -> set[str]:
         """Return the paths of the spec's manifests that list retiring files; of all, if they are
         many."""
         of_spec = [
@@ -66,7 +68,7 @@ class Deletions:
         ]
         if len(of_spec) >= _MANIFESTS_MAX:
             return set(of_spec)
-        retired = self._retired_paths()
+        retired = self._retired_paths_and_offsets()
         return {
             path
             for path in of_spec
@@ -78,12 +80,12 @@ class Deletions:
         for file in self.added:
             if file.spec_id == spec_id:
                 writer.add(ManifestEntry.from_args(data_file=file))
-        retired = self._retired_paths()
+        retired = self._retired_paths_and_offsets()
         for entry in (entry for path in replaced for entry in self.beneath[path]):
             gone = path_and_offset(entry.data_file) in retired
             (writer.delete if gone else writer.existing)(entry)
 
-    def _retired_paths(self) -> set[tuple[str, int]]:
+    def _retired_paths_and_offsets(self) -> set[tuple[str, int]]:
         return {path_and_offset(entry.data_file) for entry in self.retired}
 
 
@@ -129,12 +131,14 @@ class DeleteManifestWriter(ManifestWriterV2):
         return (
             made
             if self._of_version < manifests_v3.VERSION
-            else manifests_v3.manifest_without_row_ids(made)
+            else manifests_v3.manifest_without_first_row_id(made)
         )
 
 
 def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
-    columns = [_data_file_column(field, partition) for field in DATA_FILE_TYPE[version].fields]
+    columns = [
+        _adapted_data_file_field(field, partition) for field in DATA_FILE_TYPE[version].fields
+    ]
     if version < manifests_v3.VERSION:
         named = NestedField(_REFERENCED, "referenced_data_file", StringType(), required=False)
         columns.append(named)
@@ -143,7 +147,7 @@ def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
     return Schema(*(data_file if field.field_id == _DATA_FILE else field for field in entry))
 
 
-def _data_file_column(field: NestedField, partition: StructType) -> NestedField:
+def _adapted_data_file_field(field: NestedField, partition: StructType) -> NestedField:
     if field.field_id == _PARTITION:
         return NestedField(_PARTITION, field.name, partition, required=True)
     if field.field_id == _EQUALITY_IDS:

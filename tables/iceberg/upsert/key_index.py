@@ -33,9 +33,9 @@ from headgate.tables.iceberg.upsert.key_runs import (
     Run,
     SearchedKeys,
     StoredRun,
+    merge_and_store_runs,
     merge_runs,
     merge_stored_runs,
-    store_runs,
     stored_run_memory_max,
 )
 
@@ -97,7 +97,7 @@ class KeyIndex:
         return sum(map(len, self._runs)) + sum(map(len, self._stored))
 
     @property
-    def held_bytes(self) -> int:
+    def bytes_in_memory(self) -> int:
         """What it holds of memory."""
         return self._memory_bytes_of(sum(map(len, self._runs)), self._stored)
 
@@ -112,7 +112,7 @@ class KeyIndex:
     def add_file(self, path: str, keys: FileKeys) -> None:
         """Raises ``KeyIndexFull`` where it would become too large; it is as before then."""
         number = self._next
-        order, high = sort_words(keys.high)
+        order, high = order_and_sorted_words(keys.high)
         run = Run(
             high,
             keys.low[order],
@@ -121,9 +121,9 @@ class KeyIndex:
             keys.sources[order],
         )
         self.numbers[path], self._paths[number] = number, path
-        if not (self._try_spill_to_file(run) or self._try_hold_in_memory(run)):
-            self._drop_gone_rows()
-            if not (self._try_spill_to_file(run) or self._try_hold_in_memory(run)):
+        if not (self._try_spill_all_if_full(run) or self._try_hold_in_memory(run)):
+            self._drop_dead_and_removed_rows()
+            if not (self._try_spill_all_if_full(run) or self._try_hold_in_memory(run)):
                 del self.numbers[path], self._paths[number]
                 raise self._full_error(len(keys))
         self._next += 1
@@ -138,7 +138,7 @@ class KeyIndex:
         self._runs.append(run)
         return True
 
-    def _try_spill_to_file(self, run: Run) -> bool:
+    def _try_spill_all_if_full(self, run: Run) -> bool:
         """Write all that is in memory, and the run, to a file: if that is too much for memory.
 
         Return whether it was done.
@@ -148,20 +148,22 @@ class KeyIndex:
         if self.folder is None or (rows <= HELD_ROWS_MAX and self._try_resize_to(wanted)):
             return False
         try:
-            made = store_runs(self.folder, [*map(self._filter_of_live_rows(), self._runs), run])
+            made = merge_and_store_runs(
+                self.folder, [*map(self._filter_of_live_rows(), self._runs), run]
+            )
         except OSError as error:
             _log.warning("keys stay in memory, for %s takes no more: %s", self.folder, error)
             return False
-        self._take_merged_runs()
+        self._take_merged_runs_if_done()
         stored = [*self._stored, *([made] if made else [])]
         if not self._try_resize_to(self._memory_bytes_of(0, stored)):
             return False
         self._runs, self._stored = [], stored
         self._gone &= set().union(*(each.rows_of for each in stored))
-        self._begin_merging_runs()
+        self._begin_merge_if_worthwhile()
         return True
 
-    def _begin_merging_runs(self) -> None:
+    def _begin_merge_if_worthwhile(self) -> None:
         """Make one of many small ones; leave out what is gone where it is more than the rest.
 
         It takes seconds, so no commit waits for it. At most one at a time, and only where its
@@ -175,10 +177,10 @@ class KeyIndex:
                 run for run in self._stored if 2 * self._row_count_in_live_files(run) < len(run)
             ]
         more = stored_run_memory_max(sum(map(len, chosen)))
-        if chosen and self._try_resize_to(self.held_bytes + more):
+        if chosen and self._try_resize_to(self.bytes_in_memory + more):
             self._merge = Merge(self.folder, chosen, self._filter_of_live_rows())
 
-    def _take_merged_runs(self) -> None:
+    def _take_merged_runs_if_done(self) -> None:
         """Replace the runs by what was made of them, if that is done."""
         if self._merge and self._merge.is_done:
             merge, self._merge = self._merge, None
@@ -204,7 +206,7 @@ class KeyIndex:
 
     def _memory_bytes_of(self, rows: int, stored: Sequence[StoredRun]) -> int:
         more = self._merge.bytes_max if self._merge else 0
-        return rows * ROW_BYTES + sum(run.held_bytes for run in stored) + more
+        return rows * ROW_BYTES + sum(run.bytes_in_memory for run in stored) + more
 
     def forget_file(self, path: str) -> None:
         """A data file that is not in the table any more."""
@@ -214,7 +216,7 @@ class KeyIndex:
 
     def find_rows(self, high: Words, low: Words) -> Found:
         """Every row with one of these keys, dead ones among them. ``high`` is sorted."""
-        self._take_merged_runs()
+        self._take_merged_runs_if_done()
         wanted = SearchedKeys.from_words(high, low)
         found = [run.find_keys(wanted) for run in self._runs or [EMPTY]]
         if self._stored:
@@ -254,11 +256,11 @@ class KeyIndex:
 
         return select_live_rows
 
-    def _drop_gone_rows(self) -> None:
+    def _drop_dead_and_removed_rows(self) -> None:
         """Make room, for which a commit waits: the sink would stop otherwise."""
         if self._merge:
             self._merge.wait()
-            self._take_merged_runs()
+            self._take_merged_runs_if_done()
         self._runs = [run for run in map(self._filter_of_live_rows(), self._runs) if len(run)]
         worn = [run for run in self._stored if self._row_count_in_live_files(run) < len(run)]
         if worn and self.folder is not None:
@@ -300,7 +302,7 @@ def group_by_number(
         yield int(numbers[begin]), part
 
 
-def sort_words(words: Words) -> tuple[Numbers, Words]:
+def order_and_sorted_words(words: Words) -> tuple[Numbers, Words]:
     """Return the order of random words, and the words in it; three times as fast as an argsort.
 
     The last bits of each give way to its place, which hardly ever changes the order.

@@ -60,7 +60,7 @@ class Sources:
         found = [cohort_of_partition(self.cohorts, *place) for place in self._places]
         return np.array(found, np.int64)[numbers]
 
-    def flag_younger(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
+    def younger_partition_mask(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
         """Return where the first source is a younger partition than the second, of one topic."""
         if not self.cohorts:
             return np.zeros(len(these), np.bool_)

@@ -131,7 +131,7 @@ class SearchedKeys:
 
     @classmethod
     def from_words(cls, high: Words, low: Words) -> SearchedKeys:
-        return cls(high, low, _bits_in_filter(high))
+        return cls(high, low, _bloom_bits_of(high))
 
     def split(self, count: int) -> list[SearchedKeys]:
         """Return so many parts, in order."""
@@ -165,13 +165,13 @@ class StoredRun:
         return len(self._rows)
 
     @property
-    def held_bytes(self) -> int:
+    def bytes_in_memory(self) -> int:
         """What it takes of memory that nobody can take back."""
         return self._firsts.nbytes + self._passing.nbytes
 
     def find_keys(self, wanted: SearchedKeys) -> Found:
         """Return where the wanted keys are."""
-        words = self._passing[_places_in_filter(wanted.high, len(self._passing))]
+        words = self._passing[_bloom_word_indexes_of(wanted.high, len(self._passing))]
         asked = np.flatnonzero(words & wanted.bits == wanted.bits)
         return _select_equal_keys(self, wanted, asked, self.insertion_points_of(wanted.high[asked]))
 
@@ -196,9 +196,9 @@ class StoredRun:
         return Run(*(np.ascontiguousarray(rows[name]) for name in _STORED.names[:-1]))  # type: ignore[index]
 
 
-def store_runs(folder: str, runs: Sequence[Run]) -> StoredRun | None:
+def merge_and_store_runs(folder: str, runs: Sequence[Run]) -> StoredRun | None:
     """Store one run of all of them; ``None`` for no rows. Raises ``OSError``."""
-    return _store_parts(folder, [merge_runs(runs)], sum(map(len, runs)))
+    return _store_sorted_parts(folder, [merge_runs(runs)], sum(map(len, runs)))
 
 
 class Merge:
@@ -243,11 +243,13 @@ class Merge:
 
     def _merge(self) -> None:
         try:
-            self._made = merge_stored_runs(self._folder, self.runs, self._alive_unless_cancelled)
+            self._made = merge_stored_runs(
+                self._folder, self.runs, self._live_rows_unless_merge_cancelled
+            )
         except BaseException as error:  # noqa: BLE001 - the runs stay apart, whatever it was
             self.error = error
 
-    def _alive_unless_cancelled(self, run: Run) -> Run:
+    def _live_rows_unless_merge_cancelled(self, run: Run) -> Run:
         """Return the run's live rows. Raises ``InterruptedError`` once it is cancelled."""
         if self._cancelled:
             raise InterruptedError("nobody wants it any more")
@@ -271,7 +273,7 @@ def merge_stored_runs(
             parts = zip(runs, cuts, strict=True)
             yield merge_runs([alive(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts])
 
-    return _store_parts(folder, merged_slices(), total)
+    return _store_sorted_parts(folder, merged_slices(), total)
 
 
 def stored_run_memory_max(rows: int) -> int:
@@ -279,7 +281,7 @@ def stored_run_memory_max(rows: int) -> int:
     return (rows // _FILTERED_ROWS + rows // _PAGE_ROWS + 2) * _ONE.itemsize
 
 
-def _store_parts(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None:
+def _store_sorted_parts(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun | None:
     passing = np.zeros(rows_max // _FILTERED_ROWS + 1, np.uint64)
     firsts: list[Words] = []
     rows_of: dict[int, int] = {}
@@ -290,7 +292,7 @@ def _store_parts(folder: str, parts: Iterable[Run], rows_max: int) -> StoredRun 
                 some = part.select_rows(slice(begin, begin + _SLICE_ROWS))
                 file.write(_to_stored_array(some).data)
                 firsts.append(some.high[-count % _PAGE_ROWS :: _PAGE_ROWS])
-                _add_to_filter(passing, some.high)
+                _add_to_bloom_filter(passing, some.high)
                 numbers, counts = np.unique(some.files, return_counts=True)
                 for number, found in zip(numbers.tolist(), counts.tolist(), strict=True):
                     rows_of[number] = rows_of.get(number, 0) + found
@@ -313,21 +315,21 @@ def _to_stored_array(run: Run) -> npt.NDArray[Any]:
 # rows of one word stand together, and nothing is asked about the low word, which is 0 for numbers.
 
 
-def _places_in_filter(high: Words, word_count: int) -> Words:
+def _bloom_word_indexes_of(high: Words, word_count: int) -> Words:
     return (high >> np.uint64(32)) * np.uint64(word_count) >> np.uint64(32)
 
 
-def _bits_in_filter(high: Words) -> Words:
+def _bloom_bits_of(high: Words) -> Words:
     result = np.zeros(len(high), np.uint64)
     for shift in (0, 6, 12, 18, 24):
         result |= np.uint64(1) << (high >> np.uint64(shift) & np.uint64(63))
     return result
 
 
-def _add_to_filter(passing: Words, ascending: Words) -> None:
-    places = _places_in_filter(ascending, len(passing))
+def _add_to_bloom_filter(passing: Words, ascending: Words) -> None:
+    places = _bloom_word_indexes_of(ascending, len(passing))
     begins = np.flatnonzero(np.append(True, places[1:] != places[:-1]))
-    passing[places[begins]] |= np.bitwise_or.reduceat(_bits_in_filter(ascending), begins)
+    passing[places[begins]] |= np.bitwise_or.reduceat(_bloom_bits_of(ascending), begins)
 
 
 def _select_equal_keys(

@@ -28,7 +28,7 @@ from headgate.tables.iceberg.upsert.position_deletes import (
     path_and_offset,
     read_dead_positions,
     read_vectors_of_puffin_file,
-    referenced_file,
+    sole_referenced_data_file,
 )
 from headgate.tables.storage.file_io import with_whole_reads
 
@@ -60,11 +60,13 @@ class Head:
         shared = []
         entries = [entry for of_manifest in listed.values() for entry in of_manifest]
         for entry in entries:
-            if (path := referenced_file(entry.data_file)) is not None:
+            if (path := sole_referenced_data_file(entry.data_file)) is not None:
                 alone[path].append(entry)
             elif entry.data_file.content == DataFileContent.POSITION_DELETES:
                 shared.append(entry)
-        return cls(snapshot_id, data, alone, tuple(shared), listed, _vectors_by_file(entries))
+        return cls(
+            snapshot_id, data, alone, tuple(shared), listed, _vectors_by_puffin_file(entries)
+        )
 
     def equality_deletes(self) -> Iterator[DataFile]:
         """Yield those that cannot be turned into positions without reading the rows."""
@@ -154,7 +156,7 @@ class Heads:
         return list(manifests_v3.read_live_entries(io, manifest)) if known is None else known
 
 
-def _vectors_by_file(entries: Iterable[ManifestEntry]) -> dict[str, list[DataFile]]:
+def _vectors_by_puffin_file(entries: Iterable[ManifestEntry]) -> dict[str, list[DataFile]]:
     found: dict[str, list[DataFile]] = defaultdict(list)
     for file in (entry.data_file for entry in entries):
         if file.file_format == FileFormat.PUFFIN:

@@ -82,7 +82,7 @@ def sorted_positions_of(dead: BitMap64) -> Positions:
     return np.frombuffer(dead.to_array(), np.uint64).astype(np.int64)
 
 
-def referenced_file(file: DataFile) -> str | None:
+def sole_referenced_data_file(file: DataFile) -> str | None:
     """Return the only data file that a delete file is about; ``None`` if there may be several."""
     if file.content != DataFileContent.POSITION_DELETES:
         return None

@@ -23,7 +23,7 @@ from headgate.tables.iceberg.upsert.key_index import (
     KeyIndex,
     Numbers,
     group_by_number,
-    sort_words,
+    order_and_sorted_words,
 )
 from headgate.tables.iceberg.upsert.key_reader import Sources
 from headgate.tables.iceberg.upsert.position_deletes import bitmap_of, sorted_positions_of
@@ -85,7 +85,7 @@ class _Records:
         The newest record of each key comes last. Few have the same high word, as a rule: to sort
         all by five columns takes six times as long.
         """
-        order, high = sort_words(self.high)
+        order, high = order_and_sorted_words(self.high)
         same = high[1:] == high[:-1]
         at = np.flatnonzero(np.append(same, False) | np.append(False, same))
         alike = order[at]
@@ -113,8 +113,8 @@ def resolve_changes(
     follows = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     older = order[:-1][follows]
     newer = order[1:][follows]
-    _require_one_source(records, older, newer, sources)
-    _require_ordered_changes(records, older, newer, sources)
+    _require_one_source_per_key(records, older, newer, sources)
+    _require_one_change_per_record(records, older, newer, sources)
     killed: dict[str, BitMap64] = {}
     lost = older[records.rows[older] >= 0]
     for number, positions in group_by_number(records.changes[lost], records.rows[lost]):
@@ -129,7 +129,9 @@ def resolve_changes(
         alive = places[~np.isin(found.positions[places], sorted_positions_of(before))]
         if len(alive):
             asked = found.asked[alive]
-            _require_source_of_live_rows(records, winners[asked], found.sources[alive], sources)
+            _require_same_source_as_live_rows(
+                records, winners[asked], found.sources[alive], sources
+            )
             np.add.at(hits, asked, 1)
             killed[path] = before | bitmap_of(found.positions[alive])
     counts = _count_keys(records.rows[winners], hits, len(order))
@@ -154,7 +156,7 @@ def _count_keys(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
     )
 
 
-def _require_one_source(
+def _require_one_source_per_key(
     records: _Records, older: Numbers, newer: Numbers, sources: Sources
 ) -> None:
     """KEY-8: refuse a key in two partitions within the commit, unless a later transaction is of the
@@ -163,7 +165,7 @@ def _require_one_source(
     crossed = np.flatnonzero(before != now)
     if len(crossed):
         later = records.transactions[newer[crossed]] > records.transactions[older[crossed]]
-        crossed = crossed[~(sources.flag_younger(now[crossed], before[crossed]) & later)]
+        crossed = crossed[~(sources.younger_partition_mask(now[crossed], before[crossed]) & later)]
     if len(crossed):
         one, other = (
             _describe_record(records, int(at[crossed[0]]), sources) for at in (older, newer)
@@ -171,7 +173,7 @@ def _require_one_source(
         raise _two_partitions_error(f"the records at {one} and {other} have the same key")
 
 
-def _require_ordered_changes(
+def _require_one_change_per_record(
     records: _Records, older: Numbers, newer: Numbers, sources: Sources
 ) -> None:
     """QUERY-24: refuse two changes of a key by one record, or by one batch that has none."""
@@ -188,7 +190,7 @@ def _require_ordered_changes(
         )
 
 
-def _require_source_of_live_rows(
+def _require_same_source_as_live_rows(
     records: _Records, winners: Numbers, before: npt.NDArray[np.int32], sources: Sources
 ) -> None:
     """KEY-8: refuse a key whose live row came from elsewhere, but for a partition that is older:
@@ -196,7 +198,7 @@ def _require_source_of_live_rows(
     now = records.sources[winners]
     crossed = np.flatnonzero((before >= 0) & (before != now))
     if len(crossed):
-        crossed = crossed[~sources.flag_younger(now[crossed], before[crossed])]
+        crossed = crossed[~sources.younger_partition_mask(now[crossed], before[crossed])]
     if len(crossed):
         record = _describe_record(records, int(winners[crossed[0]]), sources)
         source = sources.describe_source(int(before[crossed[0]]))

@@ -95,7 +95,7 @@ class KeyedRows:
         def read_index() -> None:
             try:
                 with self._following:
-                    self._update_index(table, head, self._find_columns(table))
+                    self._move_index_to_snapshot(table, head, self._find_columns(table))
             except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
@@ -108,7 +108,7 @@ class KeyedRows:
     @property
     def index_bytes(self) -> int:
         """What the index holds of memory."""
-        return self._index.held_bytes
+        return self._index.bytes_in_memory
 
     def close(self) -> None:
         """End the threads; the one that reads waits for one read of storage at most."""
@@ -137,7 +137,7 @@ class KeyedRows:
         with self._following:
             self._reader.sources.cohorts = cohorts
             columns = self._find_columns(table)
-            head = self._update_index(table, parent, columns)
+            head = self._move_index_to_snapshot(table, parent, columns)
             files = [file for file, _ in written]
             read = read_ahead_in_order(
                 lambda file: self._read_change(table, columns, file),
@@ -186,10 +186,12 @@ class KeyedRows:
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
         return Columns.from_schema(schema, sorted(key_field_ids(schema, self._by.key)), coordinates)
 
-    def _update_index(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
+    def _move_index_to_snapshot(
+        self, table: Table, parent: Snapshot | None, columns: Columns
+    ) -> Head:
         """Bring the key index to this snapshot: read new files, forget those that are gone."""
         head = self._heads.read_head(table, parent)
-        if not _continues_line(table.metadata, self._stands_at, parent):
+        if not _descends_from_ancestor(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: read again what merges have left out of the index.
             self._index.close()
             self._index = self._new_index()
@@ -281,7 +283,7 @@ def _read_ahead_count(files: Iterable[Target | WrittenFile]) -> int:
     return min(_FILES_AHEAD_MAX, _ROWS_AHEAD // max((1, *(file.records for file in files))))
 
 
-def _continues_line(
+def _descends_from_ancestor(
     metadata: TableMetadata, ancestor_id: int | None, snapshot: Snapshot | None
 ) -> bool:
     """Return whether the line of ``snapshot`` is known to lead over ``ancestor_id``."""

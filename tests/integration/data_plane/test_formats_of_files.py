@@ -28,7 +28,7 @@ from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg.data_file import FileDetail
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -172,7 +172,7 @@ def fill_partitions(
 ) -> list[WrittenFile]:
     """Twelve rows, and six more, by our writers into a table of this partition."""
     declared = TableDeclaration(partitioned.COLUMNS, (transform,), {FORMAT: kind})
-    ensure_table(local.catalog, name, declared)
+    create_table_if_missing(local.catalog, name, declared)
     written: list[WrittenFile] = []
     for some in (partitioned.rows(12), partitioned.rows(6, 12))[:commits]:
         written += append(local.catalog, local.catalog.load_table(name), some.to_pylist())

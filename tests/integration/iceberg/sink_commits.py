@@ -22,7 +22,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SINK = SinkName("sink")
 
@@ -61,7 +61,7 @@ class SinkOnTable:
         identifier: str = "db.t",
     ) -> SinkOnTable:
         declaration = TableDeclaration(columns, partition_by, properties or {})
-        ensure_table(catalog, identifier, declaration)
+        create_table_if_missing(catalog, identifier, declaration)
         table = IcebergTable(catalog, identifier, SINK, threads=False)
         outcome = table.commit(CommitAttempt(table.read(), record(1, 0)))
         assert isinstance(outcome, Landed), outcome

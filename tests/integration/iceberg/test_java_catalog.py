@@ -29,8 +29,8 @@ from headgate.operations.check.table import check_create_rights
 from headgate.tables.iceberg.catalog import load_catalog, require_atomic_swap
 from headgate.tables.iceberg.java_catalog import UNLOCKED, JavaCatalog
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.storage.object_stores import file_properties
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
+from headgate.tables.storage.object_stores import file_io_properties
 
 pytestmark = pytest.mark.integration
 
@@ -224,7 +224,7 @@ def test_hive_3_1_is_refused_and_nothing_is_left_behind(
     with load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog:
         name = own_table()
         with pytest.raises(HiveCannotSwap, match="does not compare and set"):
-            ensure_table(catalog, name, TableDeclaration({"number": "long"}))
+            create_table_if_missing(catalog, name, TableDeclaration({"number": "long"}))
         assert not catalog.table_exists(name)
 
 
@@ -255,7 +255,7 @@ def test_hive_4_is_refused_by_name_without_a_client_of_its_own(
     }
     with load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog:
         with pytest.raises(HiveClientUnfit, match="Invalid method name: 'get_table'"):
-            ensure_table(catalog, own_table(), TableDeclaration({"number": "long"}))
+            create_table_if_missing(catalog, own_table(), TableDeclaration({"number": "long"}))
         with pytest.raises(HiveClientUnfit, match=r"spark\.driver\.extraClassPath"):
             require_atomic_swap(catalog, own_table())
 
@@ -265,6 +265,6 @@ def test_what_tasks_are_given_knows_nothing_of_the_catalog(hive_uri: str, tmp_pa
     properties = {"type": "hive", "warehouse": f"file://{tmp_path}/w", **secret}
     with load_catalog("lake", properties, jvm=java_with_iceberg()) as catalog:
         files = catalog._load_file_io({}, f"file://{tmp_path}/w")
-        sent = pickle.dumps(file_properties(files.properties))
+        sent = pickle.dumps(file_io_properties(files.properties))
     assert b"my-secret" not in sent
     assert b"thrift" not in sent

@@ -93,7 +93,7 @@ def test_what_was_judged_is_judged_again_when_commits_overtook_it(
 ) -> None:
     table: Any = world.open()
     rival = IcebergTable(world.catalog, world.name, table._sink, threads=False)
-    really, overtaken = snapshot_expiry.find_unreachable_files, []
+    really, overtaken = snapshot_expiry.find_files_only_reachable_from, []
 
     def meanwhile(*arguments: Any) -> Any:
         files = really(*arguments)
@@ -101,7 +101,7 @@ def test_what_was_judged_is_judged_again_when_commits_overtook_it(
             overtaken.append(require_landed(commit(rival, rival.read(), record(1, 90, 90))))
         return files
 
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", meanwhile)
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", meanwhile)
     rival._upkeep._closing = True  # it only commits
     view = claim_table(table)
     for number in range(1, KEEP + DUE):

@@ -15,7 +15,7 @@ from integration.kinds.test_postgres_many_tables import (
     EVERY,
     places,
     settings_at,
-    source_places,
+    source_coordinates,
     value,
 )
 from integration.kinds.test_postgres_secondaries import keeping, locked
@@ -98,13 +98,13 @@ def test_deliveries_that_a_promoted_replica_lacks_are_made_again(
         if heir:
             shop.begin_life()
             shop.run_until_settled()
-    assert places(pair.primary, *EVERY) == source_places(shop)
+    assert places(pair.primary, *EVERY) == source_coordinates(shop)
     pair.promote()
-    missing = len(source_places(shop)) - len(places(pair.replica, *EVERY))
+    missing = len(source_coordinates(shop)) - len(places(pair.replica, *EVERY))
     assert missing >= 8, "deliveries are lost"
     shop.produce(30)
     shop.run_until_settled()
-    assert places(pair.replica, *EVERY) == source_places(shop)
+    assert places(pair.replica, *EVERY) == source_coordinates(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 

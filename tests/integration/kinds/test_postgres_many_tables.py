@@ -36,7 +36,7 @@ from headgate.testing.contract.world import (
     COLUMNS,
     expected_zone_by_key,
     key_of,
-    source_places,
+    source_coordinates,
     upsert_or_delete_value,
 )
 from headgate.testing.contract.world import sometimes_bad_value as without_headers
@@ -81,7 +81,7 @@ def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, server: Postg
     shop.begin_life()
     shop.produce(30)
     shop.run_until_settled()
-    assert places(server, *EVERY) == source_places(shop)
+    assert places(server, *EVERY) == source_coordinates(shop)
     assert len(places(server, "zone_a")) == 8
     asked = "SELECT topic, count(*) FROM db.rejected WHERE message = '{}' GROUP BY topic"
     bad = asked.format("zone: a text of PostgreSQL holds no NUL")
@@ -148,15 +148,15 @@ def test_a_restored_database_that_lacks_a_delivery_is_delivered_again(
     server.start()
     elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
     shop.begin_life()
-    shop.run_until(lambda: places(server, *EVERY) == source_places(shop))
+    shop.run_until(lambda: places(server, *EVERY) == source_coordinates(shop))
     shop.end_lives()
     elsewhere(server, "ALTER DATABASE postgres RENAME TO lost")
     elsewhere(server, "ALTER DATABASE replica RENAME TO postgres")
-    assert len(places(server, *EVERY)) < len(source_places(shop))
+    assert len(places(server, *EVERY)) < len(source_coordinates(shop))
     shop.begin_life()
     shop.produce(30)
     shop.run_until_settled()
-    assert places(server, *EVERY) == source_places(shop)
+    assert places(server, *EVERY) == source_coordinates(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 

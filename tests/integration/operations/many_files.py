@@ -24,7 +24,7 @@ from headgate.operations.audit.table_records import scan_records
 from headgate.tables.iceberg import reader as reading
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 FILES_PER_COMMIT = 1_000
 COORDINATES = ("topic", "partition", "offset")
@@ -34,7 +34,7 @@ COLUMNS = {"topic": "string", "partition": "int", "offset": "long"} | {
 
 
 def _filled(catalog: Any, files: int) -> Any:
-    ensure_table(catalog, "db.many", TableDeclaration(COLUMNS))
+    create_table_if_missing(catalog, "db.many", TableDeclaration(COLUMNS))
     table = IcebergTable(catalog, "db.many", SinkName("sink"))
     loaded = catalog.load_table("db.many")
     columns: dict[str, Any] = {name: [7] for name in COLUMNS} | {"topic": ["rows"]}

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from headgate.tables.storage import s3_file_io
 from headgate.tables.storage.s3_file_io import KeptFiles
 
@@ -46,7 +46,7 @@ def settings(tmp_path: Path, object_store: ObjectStore, proxy: StoreProxy) -> Si
     settings = replace(settings, catalog=replace(settings.catalog, properties=Properties(own)))
     with load_catalog(settings.catalog.name, own) as catalog:
         columns = {"topic": "string", "partition": "int", "offset": "long"}
-        ensure_table(catalog, "db.trips", TableDeclaration(columns))
+        create_table_if_missing(catalog, "db.trips", TableDeclaration(columns))
     proxy.pass_on()
     return settings
 
@@ -114,7 +114,7 @@ def test_the_store_of_the_quarantine_is_tried_as_well(
     policy = replace(settings.quarantine, policy=Disposal.QUARANTINE)
     keeping = replace(settings, quarantine=policy)
     with load_catalog(settings.catalog.name, settings.catalog.properties) as catalog:
-        ensure_table(catalog, "db.trips_quarantine", quarantine_declaration())
+        create_table_if_missing(catalog, "db.trips_quarantine", quarantine_declaration())
     answer = asked(keeping).check_quarantine()
     assert "db/trips_quarantine/headgate-check-" in answer
     assert answer.endswith("was written, read and removed again")

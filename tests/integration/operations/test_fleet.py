@@ -16,7 +16,7 @@ from support.fleet_scene import KEY, Fleet, produce_raw, running, worker_of
 from headgate.control_protocol.errors import FleetChangedMeanwhile
 from headgate.kafka.compacted_log import KeyedValue, TransactionalWriter
 from headgate.operations.local_kafka.broker import EmbeddedKafka
-from headgate.runtime.fleet.fleet_changes import plan_state
+from headgate.runtime.fleet.fleet_changes import plan_desired_state
 from headgate.runtime.fleet.fleet_records import CommandWire, SinkSpec
 from headgate.runtime.fleet.fleet_topics import change_fleet
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -205,7 +205,7 @@ def test_fleet_5_who_began_earlier_changes_nothing_and_an_older_spec_does_not_wi
         "the stray is there",
     )
     assert fleet.view().sinks["a"].spec == paused.spec
-    change_fleet(settings, plan_state(["a"], DesiredState.RUNNING), "test")
+    change_fleet(settings, plan_desired_state(["a"], DesiredState.RUNNING), "test")
     fleet.wait_until(
         lambda _: [*fleet._reader.records.specs] == [(older.slot, "a")],  # type: ignore[union-attr]
         "tidied",

@@ -37,7 +37,7 @@ from support.fleet_scene import (
 )
 
 from headgate.config.worker_settings import WorkerSettings
-from headgate.control_protocol.event_codec import record_codec
+from headgate.control_protocol.event_codec import dataclass_codec
 from headgate.runtime.fleet.fleet_records import ObservedWorker, SinkSpec
 from headgate.runtime.fleet.fleet_view import FleetView
 from headgate.schemas import fleet_schemas
@@ -202,7 +202,7 @@ def with_a_field_more(name: str, value: SinkSpec | ObservedWorker) -> bytes:
     wider = {**definition, "fields": fields}
     print_ = bytes.fromhex(fingerprint(to_parsing_canonical_form(wider), "CRC-64-AVRO"))
     body = io.BytesIO()
-    codec = record_codec(type(value))
+    codec = dataclass_codec(type(value))
     fastavro.schemaless_writer(
         body, fastavro.parse_schema(wider), {**codec.write(value), "further": "x"}
     )

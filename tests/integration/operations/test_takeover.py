@@ -221,9 +221,9 @@ def test_an_interrupted_takeover_of_several_tables_goes_on(
         commit_to(tables, attempt)
         done.append(attempt.base.table)
 
-    commit_to = takeover._commit_to_table
+    commit_to = takeover._commit_to_table_or_raise
     with monkeypatch.context() as patched:
-        patched.setattr(takeover, "_commit_to_table", commit_once)
+        patched.setattr(takeover, "_commit_to_table_or_raise", commit_once)
         assert scene.take_over("--adopt", "--yes").exit_code != 0
     assert done == ["lake.a"]
     before = len(scene.worker.read_log())

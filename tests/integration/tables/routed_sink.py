@@ -13,7 +13,7 @@ from integration.readers import read_with_duckdb
 from integration.sink_file import COLUMNS, COORDINATES
 
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 ROUTED_COLUMNS = [{"name": name, "type": kind} for name, kind in COLUMNS.items()]
 _DECLARED = {
@@ -65,7 +65,7 @@ def with_zones(sink: Deployment, namespace: str = "db", zones: str = "ab") -> No
     known = sink.settings.catalog
     catalog = load_catalog(known.name, known.properties)
     for zone in zones:
-        ensure_table(catalog, f"{namespace}.zone_{zone}", TableDeclaration(_DECLARED))
+        create_table_if_missing(catalog, f"{namespace}.zone_{zone}", TableDeclaration(_DECLARED))
     catalog.close()
 
 

@@ -14,7 +14,7 @@ from support.local_catalog import local_catalog
 
 from headgate.tables.iceberg.maintenance import snapshot_expiry
 from headgate.tables.iceberg.manifests_v3 import read_live_entries, read_manifest_list
-from headgate.tables.iceberg.upsert.position_deletes import referenced_file
+from headgate.tables.iceberg.upsert.position_deletes import sole_referenced_data_file
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +79,7 @@ def _in_one_file(world: KeyedWorld) -> Iterator[bool]:
     live: dict[str, int] = {}
     for files in world.delete_files().values():
         for file in files:
-            assert referenced_file(file)
+            assert sole_referenced_data_file(file)
             live[file.file_path] = live.get(file.file_path, 0) + 1
     for path, count in live.items():
         octets = Path(path.removeprefix("file://")).read_bytes()

@@ -23,7 +23,7 @@ from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Staging, Unknown
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from headgate.tables.iceberg.upsert import key_index, upsert_commit
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.iceberg.upsert.key_runs import ROW_BYTES
@@ -139,7 +139,7 @@ def test_key_1_a_delivery_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -
 
 def test_key_1_a_table_that_was_filled_without_a_key_gets_none(tmp_path: Path) -> None:
     catalog = local_catalog(tmp_path).catalog
-    ensure_table(catalog, NAME, TableDeclaration(COLUMNS, (), {}, key=("id",)))
+    create_table_if_missing(catalog, NAME, TableDeclaration(COLUMNS, (), {}, key=("id",)))
     plain = IcebergTable(catalog, NAME, SINK, threads=False)
     world = KeyedWorld(catalog, Source(), plain)
     assert isinstance(plain.commit(world.attempt(())), Landed)

@@ -112,7 +112,7 @@ def silent_about_unknown(right: Any, state: State, number: int) -> Any:
 @FAMILY.replaces("ANSWER-1", (participant, "_answer_end"))
 def no_answer_without_work(right: Any, state: State) -> Any:
     """Nothing to claim, nothing said."""
-    if state.work.has_unannounced:
+    if state.work.has_unannounced_ranges:
         return right(state)
     return participant.with_end_answered_and_next_opened(state), ()
 
@@ -179,7 +179,7 @@ def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool
     return False
 
 
-@FAMILY.replaces("BATCH-2", (participant, "stop_if_pending_and_committed"))
+@FAMILY.replaces("BATCH-2", (participant, "execute_or_drop_pending_stop"))
 def stops_before_it_is_committed(right: Any, state: State) -> Any:
     """A record stops the sink at once, whatever lies before it."""
     if state.run.stop is None:

@@ -131,7 +131,7 @@ def retired_before_proof(right: Any, self: Any, call: PreparedCommit) -> CommitO
 @FAMILY.patches("KEY-7")
 def index_ahead_of_its_head() -> tuple[Planted, ...]:
     """Files that were not committed, or are gone again, are looked up as if they were there."""
-    followed, right = KeyedRows._update_index, KeyedRows.resolve_deletions
+    followed, right = KeyedRows._move_index_to_snapshot, KeyedRows.resolve_deletions
     seen: dict[int, dict[str, Any]] = {}
 
     def ahead(self: Any, table: Any, parent: Any, columns: Any) -> Head:
@@ -150,7 +150,7 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
             seen[id(self)][file.file_path] = upsert_commit.Target.from_data_file(file, number)
         return made
 
-    return ((KeyedRows, "_update_index", ahead), (KeyedRows, "resolve_deletions", found))
+    return ((KeyedRows, "_move_index_to_snapshot", ahead), (KeyedRows, "resolve_deletions", found))
 
 
 @FAMILY.replaces("KEY-9", (position_lookup, "_count_keys"))

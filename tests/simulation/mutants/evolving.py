@@ -18,14 +18,14 @@ from headgate.participant import machine as participant
 FAMILY = Family()
 
 
-@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_table_changes"))
+@FAMILY.replaces("SCHEMA-8", (coordinator, "wait_and_retry_table_changes"))
 def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
     return state.with_deadline(Timer.CHANGES, 2**62), actions
 
 
-@FAMILY.replaces("SCHEMA-8", (coordinator, "retry_table_changes"))
+@FAMILY.replaces("SCHEMA-8", (coordinator, "wait_and_retry_table_changes"))
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
     view = state.term.primary.view

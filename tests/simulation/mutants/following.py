@@ -118,7 +118,7 @@ def expires_unnamed() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("PENDING-8", (secondary_delivery, "is_unfenced"))
+@FAMILY.replaces("PENDING-8", (secondary_delivery, "is_unfenced_against_expired"))
 def expires_unfenced(_right: Any, *_: object) -> bool:
     """Whoever slept through a expire may deliver to it still."""
     return False
@@ -145,7 +145,7 @@ def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=files)
 
 
-@FAMILY.replaces("LEDGER-1", (machine, "with_read_tables_judged"))
+@FAMILY.replaces("LEDGER-1", (machine, "judge_read_tables"))
 def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
     after, tells = right(state, given, now_ms)

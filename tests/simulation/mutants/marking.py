@@ -16,7 +16,7 @@ from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True, keyed=True)
 
-TIMES = (MarkedDeletes, "deletion_times")
+TIMES = (MarkedDeletes, "deletion_times_and_bad_rows")
 
 
 @FAMILY.replaces("KEY-13", TIMES)

@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant import batches, coordinator_term
 from headgate.participant import machine as participant
-from headgate.participant.batches import drop_work, empty_range
+from headgate.participant.batches import drop_unannounced_work, empty_range
 from headgate.participant.state import State
 
 FAMILY = Family()
@@ -25,7 +25,7 @@ SETTLED = (participant, "apply_settlement")
 @FAMILY.replaces("POSITION-1", (participant, "_try_announce_and_release"))
 def gives_up_silently(right: Any, state: State) -> Any:
     """Work is not announced when partitions are given up."""
-    return participant.without_lost_partitions(drop_work(state), state.work.leaving), ()
+    return participant.without_lost_partitions(drop_unannounced_work(state), state.work.leaving), ()
 
 
 @FAMILY.replaces("POSITION-1", GAINED)

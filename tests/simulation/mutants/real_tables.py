@@ -85,7 +85,7 @@ def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
     """A ref that went along with its snapshot is forgotten."""
 
 
-@FAMILY.replaces("RETENTION-1", (snapshot_expiry, "find_unreachable_files"))
+@FAMILY.replaces("RETENTION-1", (snapshot_expiry, "find_files_only_reachable_from"))
 def retained_ones_do_not_count(right: Any, table: Any, removed: Any, time_max_s: float) -> Any:
     """All that a removed snapshot refers to goes, whoever else refers to it."""
     only_in = files_of_expired_snapshots._Reading.manifests_only_in

@@ -69,7 +69,7 @@ def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
 @FAMILY.patches("QUARANTINE-2")
 def dropped_without_its_bad_records() -> tuple[Planted, ...]:
     """When work is dropped, the quarantine's files of it stay; nobody counts them."""
-    dropped = batches.drop_work
+    dropped = batches.drop_unannounced_work
 
     def drops(state: Any) -> Any:
         before, after = state.work, dropped(state)
@@ -82,8 +82,8 @@ def dropped_without_its_bad_records() -> tuple[Planted, ...]:
 
     return (
         (status_validation, "_check_quarantine", lambda *_: None),
-        (participant, "drop_work", drops),
-        (batches, "drop_work", drops),
+        (participant, "drop_unannounced_work", drops),
+        (batches, "drop_unannounced_work", drops),
     )
 
 
@@ -97,13 +97,13 @@ def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offset
     return Offsets()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_held_by_secondaries"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_where_secondaries_are_ahead"))
 def quarantine_not_asked(right: Any, self: Any, batch: Batch) -> Any:
     """Who reads such a range again does not ask what the quarantine holds of it."""
     return frozenset()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_held_by_secondaries"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_where_secondaries_are_ahead"))
 def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     """What is bad now, below the quarantine's offsets, is taken for what it holds."""
     ahead = batch.quarantine.offsets if batch.quarantine else {}

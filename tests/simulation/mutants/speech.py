@@ -83,7 +83,7 @@ def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, 
     )
 
 
-@FAMILY.replaces("ELECTION-1", (coordinator_driver.CoordinatorDriver, "begin_to_lead"))
+@FAMILY.replaces("ELECTION-1", (coordinator_driver.CoordinatorDriver, "begin_to_lead_if_caught_up"))
 def leads_by_an_edge(right: Callable[..., Any], self: Any) -> None:
     """Leadership is an event, told once, and not a level."""
     if not self.__dict__.get("told") and not self._listener.behind:

@@ -20,7 +20,7 @@ from headgate.coordinator.state import Timer
 FAMILY = Family()
 
 COMMIT = (FakeTable, "commit")
-CALL = (FakeCatalog, "apply_request")
+CALL = (FakeCatalog, "apply_or_return_refusal")
 
 
 @FAMILY.replaces("TABLE-1", (FakeCatalog, "expire"))
@@ -100,7 +100,7 @@ def rolled_back_is_fine() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("TABLE-4", (machine, "prepare_end"))
+@FAMILY.replaces("TABLE-4", (machine, "look_before_end"))
 def never_looks_round(right: Any, state: Any, now_ms: int) -> Any:
     """END looks at the sources only, however long ago it looked at the tables."""
     return right(state.with_deadline(Timer.LOOK, None), now_ms)

@@ -42,7 +42,7 @@ def change(key: int, **payload: Any) -> tuple[bytes | None, bytes | None]:
 
 def test_the_page_s_sink_file_takes_records_of_debezium(tmp_path: Path) -> None:
     settings = parse(SINK_FILE)
-    table, changes = settings.table, settings.changes.changes_of_key(settings.table.key)
+    table, changes = settings.table, settings.changes.change_rules_for_key(settings.table.key)
     assert changes
     assert changes.envelope is Envelope.DEBEZIUM
     assert set(PLACES) == set(table.record_columns.columns_by_part().values())

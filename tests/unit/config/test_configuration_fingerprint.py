@@ -10,9 +10,9 @@ from unit.data_plane.formats.protobuf_worlds import World
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.configuration_fingerprint import (
-    agreed_settings,
     configuration_digest,
     hash_of_value,
+    settings_to_agree_on,
 )
 from headgate.config.load import parse
 from headgate.control_protocol.events import DIGEST
@@ -23,7 +23,10 @@ FILE = sink_file_text(Path("/lake")).replace('[spark]\nwriter = "in-process"', "
 
 
 def differing(more: str, instead: str = "") -> set[str]:
-    one, other = agreed_settings(parse(FILE + instead)), agreed_settings(parse(FILE + more))
+    one, other = (
+        settings_to_agree_on(parse(FILE + instead)),
+        settings_to_agree_on(parse(FILE + more)),
+    )
     assert one.keys() == other.keys()
     return {name for name, value in one.items() if other[name] != value}
 
@@ -58,7 +61,10 @@ def test_what_decides_what_a_row_is_must_be_equal(more: str, name: str) -> None:
 )
 def test_what_is_read_and_where_it_goes_must_be_equal(before: str, now: str, name: str) -> None:
     assert FILE.count(before) == 1
-    one, other = agreed_settings(parse(FILE)), agreed_settings(parse(FILE.replace(before, now)))
+    one, other = (
+        settings_to_agree_on(parse(FILE)),
+        settings_to_agree_on(parse(FILE.replace(before, now))),
+    )
     assert {part for part in one.keys() | other.keys() if one[part] != other[part]} == {name}
 
 
@@ -70,7 +76,7 @@ def test_a_digest_is_what_it_was_before_a_key_that_a_file_does_not_use() -> None
         *("table.schema", "format", "quarantine.policy", "quarantine.tombstones"),
         *("quarantine.table", "transform"),
     )
-    agreed = agreed_settings(settings)
+    agreed = settings_to_agree_on(settings)
     assert configuration_digest(settings) == hash_of_value({name: agreed[name] for name in before})
     late = '[maintenance]\nrows_after_ms = 3600000\nrows_by = "at"\n'
     assert configuration_digest(parse(FILE + late)) == configuration_digest(settings)
@@ -81,8 +87,8 @@ def test_a_digest_is_what_it_was_before_a_key_that_a_file_does_not_use() -> None
 def test_one_function_is_not_the_same_in_spark_and_in_process() -> None:
     """It gets a DataFrame there, and Arrow batches here: two members would write other rows."""
     function = '[transform]\npython = "a:b"\n'
-    in_spark = agreed_settings(parse(FILE + function))
-    here = agreed_settings(parse(FILE + function + '[spark]\nwriter = "in-process"\n'))
+    in_spark = settings_to_agree_on(parse(FILE + function))
+    here = settings_to_agree_on(parse(FILE + function + '[spark]\nwriter = "in-process"\n'))
     assert in_spark["transform"] != here["transform"]
     assert {part for part in here if in_spark[part] != here[part]} == {"transform"}
 
@@ -148,6 +154,6 @@ def test_a_descriptor_from_a_file_is_read_as_bytes_and_compared(tmp_path: Path) 
 
 def test_long_texts_travel_as_digests() -> None:
     topics = ", ".join(f'"topic-{number}"' for number in range(1_000))
-    said = agreed_settings(parse(FILE.replace('topics = ["trips"]', f"topics = [{topics}]")))
+    said = settings_to_agree_on(parse(FILE.replace('topics = ["trips"]', f"topics = [{topics}]")))
     assert said["source.topics"].startswith(DIGEST)
     assert sum(len(name) + len(value) for name, value in said.items()) < 1_000

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.config.cdc_settings import ChangesSettings, OnPartitionsAdded
-from headgate.config.configuration_fingerprint import agreed_settings
+from headgate.config.configuration_fingerprint import settings_to_agree_on
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import (
@@ -249,11 +249,11 @@ def test_key_14_a_query_that_writes_makes_its_deletes_itself(
 
 def test_config_1_participants_agree_whether_there_is_a_history() -> None:
     kinds = [
-        agreed_settings(history("id", changes=changes))
+        settings_to_agree_on(history("id", changes=changes))
         for changes in (HISTORY, replace(HISTORY, deleted_at="gone_at"), MARKING, ChangesSettings())
     ]
     assert all(one["changes"] != other["changes"] for one, other in combinations(kinds, 2))
-    same = agreed_settings(history("id", changes=replace(HISTORY, on_delete=OnDelete.MARK)))
+    same = settings_to_agree_on(history("id", changes=replace(HISTORY, on_delete=OnDelete.MARK)))
     assert same == kinds[0]  # a history implies it
 
 
@@ -303,8 +303,8 @@ def test_key_1_tables_of_routes_have_keys_by_their_names() -> None:
         routed(KEYED, routes=(by("t"),), changes=SKIPPED).tables.routing
     ).may_feed_keyed_table("t")
     assert routed(PLAIN).tables.routing.keys == ()
-    assert agreed_settings(sink) != agreed_settings(routed(replace(KEYED, key=()), PLAIN))
-    assert not agreed_settings(routed(PLAIN))["changes"]
+    assert settings_to_agree_on(sink) != settings_to_agree_on(routed(replace(KEYED, key=()), PLAIN))
+    assert not settings_to_agree_on(routed(PLAIN))["changes"]
 
 
 @pytest.mark.parametrize(
@@ -472,6 +472,6 @@ def test_key_13_the_column_of_the_marks_is_declared_with_the_others_and_members_
     declared = settings("id", columns=(own, *OPTIONAL), changes=named)
     assert declared.table.columns == (own, *OPTIONAL)
     assert settings("id", columns=(), changes=MARKING).table.columns == ()
-    assert "mark in deleted_at" in agreed_settings(marking)["changes"]
-    assert "mark in gone_at" in agreed_settings(declared)["changes"]
-    assert "mark" not in agreed_settings(settings("id"))["changes"]
+    assert "mark in deleted_at" in settings_to_agree_on(marking)["changes"]
+    assert "mark in gone_at" in settings_to_agree_on(declared)["changes"]
+    assert "mark" not in settings_to_agree_on(settings("id"))["changes"]

@@ -16,7 +16,7 @@ from headgate.config.section_schema import key_descriptions, keys_of
 from headgate.config.setting_types import Properties
 from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration_if_created
+from headgate.config.table_declaration import declaration_if_creation_allowed
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.message_encoding import Wire
@@ -369,14 +369,14 @@ def test_the_declaration_of_a_table() -> None:
         'record_columns = {partition = "_p", timestamp = "_ts"}',
         'properties = {"write.parquet.compression-codec" = "snappy"}',
     ).table
-    assert declaration_if_created(table) == TableDeclaration(
+    assert declaration_if_creation_allowed(table) == TableDeclaration(
         columns={"at": "timestamptz not null", "_p": "int", "_ts": "timestamptz"},
         partition_by=("day(at)", "_p"),
         properties=Properties({"write.parquet.compression-codec": "snappy"}),
         location="file:///elsewhere",
         comments={"at": "when"},
     )
-    assert declaration_if_created(replace(table, create=False)) is None
+    assert declaration_if_creation_allowed(replace(table, create=False)) is None
 
 
 def texts_in(section: type, where: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

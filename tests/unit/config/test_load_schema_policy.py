@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from unit.config.test_load import MINIMAL
 
-from headgate.config.configuration_fingerprint import agreed_settings
+from headgate.config.configuration_fingerprint import settings_to_agree_on
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ColumnsCannotEvolve, ConfigurationError
 from headgate.participant.settings import SchemaPolicy, UnknownFields
@@ -19,7 +19,7 @@ def policy(unknown: str, more: str = IN_PROCESS, of_schema: str = "") -> str:
 
 def test_fields_without_a_column_are_ignored_unless_said_otherwise() -> None:
     assert parse(MINIMAL).table.schema.policy == SchemaPolicy(UnknownFields.IGNORE)
-    assert agreed_settings(parse(MINIMAL))["table.schema"] == "ignore"
+    assert settings_to_agree_on(parse(MINIMAL))["table.schema"] == "ignore"
 
 
 @pytest.mark.parametrize("format_name", ["json", "avro-registry"])
@@ -28,7 +28,7 @@ def test_evolve_with_formats_that_can_tell(format_name: str) -> None:
     form = f'[format]\ntype = "{format_name}"\n' + (options if "avro" in format_name else "")
     settings = parse(policy("evolve", IN_PROCESS + form, "readd_dropped = true"))
     assert settings.table.schema.policy == SchemaPolicy(UnknownFields.EVOLVE, readd_dropped=True)
-    assert agreed_settings(settings)["table.schema"] == "evolve, readd_dropped"
+    assert settings_to_agree_on(settings)["table.schema"] == "evolve, readd_dropped"
 
 
 @pytest.mark.parametrize(

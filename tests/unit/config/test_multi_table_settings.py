@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from support.local_catalog import LocalCatalog
 from support.small_rest_catalog import SmallRestCatalog
 
-from headgate.config.configuration_fingerprint import agreed_settings
+from headgate.config.configuration_fingerprint import settings_to_agree_on
 from headgate.config.load import parse
 from headgate.config.routed_tables import resolve_column_choice
 from headgate.config.sink_settings import SinkSettings
@@ -38,7 +38,7 @@ from headgate.runtime.write_planning import record_columns_by_part, shaping_of
 from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.atomic_deliveries import AtomicDeliveries
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 FILE = """
 name = "shop"
@@ -91,10 +91,12 @@ def test_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
 def test_participants_agree_on_the_routes_and_a_sink_of_one_table_says_nothing() -> None:
     one, other = parse(FILE), parse(FILE.replace('to = "db.{name}"', 'to = "db.x_{name}"'))
     differing = {
-        name for name, said in agreed_settings(one).items() if agreed_settings(other)[name] != said
+        name
+        for name, said in settings_to_agree_on(one).items()
+        if settings_to_agree_on(other)[name] != said
     }
     assert differing == {"tables.route"}
-    single = agreed_settings(parse(ONE_TABLE))
+    single = settings_to_agree_on(parse(ONE_TABLE))
     assert not any(said for name, said in single.items() if name.startswith("tables."))
 
 
@@ -323,7 +325,7 @@ def test_linger_1_sections_say_how_long_pending_commits_gather_and_nobody_has_to
         FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     )
     assert [pace.every_ms for pace in slow.tables.delivery_lingers] == [0, 300_000]
-    assert agreed_settings(slow) == agreed_settings(parse(FILE))
+    assert settings_to_agree_on(slow) == settings_to_agree_on(parse(FILE))
 
 
 @pytest.mark.parametrize(
@@ -345,7 +347,7 @@ ATOMIC = "[tables]\natomic = true\n"
 def test_tables_may_be_delivered_together_over_rest_and_nobody_has_to_agree() -> None:
     together = parse(REST.replace("[tables]\n", ATOMIC))
     assert together.tables.atomic
-    assert agreed_settings(together) == agreed_settings(parse(REST))
+    assert settings_to_agree_on(together) == settings_to_agree_on(parse(REST))
 
 
 @pytest.mark.parametrize(
@@ -378,7 +380,7 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
         catalog = stack.enter_context(open_catalog(settings))
         names = ("db.orders", "db.bare")
         for name in names:
-            ensure_table(catalog, name, TableDeclaration({"id": "long"}))
+            create_table_if_missing(catalog, name, TableDeclaration({"id": "long"}))
         tables = SinkTables.in_catalog(settings, catalog)
         opened = partial(tables.open_table, use=Use.SECONDARY)
         secondaries = SecondaryTables(opened, together=AtomicDeliveries(catalog))

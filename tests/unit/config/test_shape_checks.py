@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.config.configuration_fingerprint import agreed_settings
+from headgate.config.configuration_fingerprint import settings_to_agree_on
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, ShapeUnfit
 
@@ -122,10 +122,10 @@ def test_a_masked_key_and_a_route_by_a_hidden_field_are_refused() -> None:
 
 
 def test_members_agree_on_the_rules_and_on_the_key_and_neither_is_told() -> None:
-    plain = agreed_settings(parse(FILE))
+    plain = settings_to_agree_on(parse(FILE))
     assert not plain["shape"]
     told = {
-        agreed_settings(parse(shaped(text)))["shape"]
+        settings_to_agree_on(parse(shaped(text)))["shape"]
         for text in (
             HASH.format("HASH_KEY"),
             HASH.format("OTHER_KEY"),

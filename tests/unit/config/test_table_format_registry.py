@@ -11,7 +11,7 @@ import pytest
 from repository.tree import ROOT
 from support import able_folder, folder_kind
 
-from headgate.config.configuration_fingerprint import agreed_settings
+from headgate.config.configuration_fingerprint import settings_to_agree_on
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import (
@@ -93,11 +93,11 @@ def test_iceberg_is_what_a_file_means_that_names_no_kind() -> None:
     assert plugin_format(settings) is None
     assert traits_of_format(settings).guarantee is Guarantee.EXACTLY_ONCE
     assert traits_of_format(settings).capabilities == frozenset(Capability)
-    assert not agreed_settings(settings)["table.type"]
+    assert not settings_to_agree_on(settings)["table.type"]
 
 
 def test_members_agree_on_the_kind() -> None:
-    assert agreed_settings(delta())["table.type"] == "delta"
+    assert settings_to_agree_on(delta())["table.type"] == "delta"
 
 
 def test_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
@@ -242,7 +242,7 @@ def test_ledger_quarantine_and_tables_are_found_by_their_names() -> None:
     )
     routed = secondary_table_spec(settings, "db.orders")
     assert (routed.location, routed.create) == ("/lake/db/orders", False)
-    assert agreed_settings(settings)["table.type"] == "delta"
+    assert settings_to_agree_on(settings)["table.type"] == "delta"
     said = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/lake/db/ledger_quarantine"')
     assert said.quarantine.location == "/lake/db/ledger_quarantine"
     apart = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/aside/bad"')
@@ -261,22 +261,22 @@ uri = "http://catalog"
 def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
     settings = delta(more=COLUMN + APART)
     primary, aside = "city.trips", "city.trips_quarantine"
-    assert settings.has_foreign_quarantine
+    assert settings.has_quarantine_of_other_format
     assert (settings.table_type_of(primary), settings.table_type_of(aside)) == ("delta", "iceberg")
     assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
     assert not settings.catalog.properties
     assert plugin_format_of_table(settings, primary) is not None
     assert plugin_format_of_table(settings, aside) is None
     assert settings.redaction("aside-secret") == "***"
-    assert agreed_settings(settings)["quarantine.type"] == "iceberg"
+    assert settings_to_agree_on(settings)["quarantine.type"] == "iceberg"
 
 
 @pytest.mark.parametrize("said", ["", 'type = "delta"\n'])
 def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str) -> None:
     settings = delta(more=f"{COLUMN}{KEEPS}{said}")
-    assert not settings.has_foreign_quarantine
+    assert not settings.has_quarantine_of_other_format
     assert settings.table_type_of("city.trips_quarantine") == "delta"
-    assert agreed_settings(settings) == agreed_settings(delta(more=COLUMN + KEEPS))
+    assert settings_to_agree_on(settings) == settings_to_agree_on(delta(more=COLUMN + KEEPS))
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true\n'
     with pytest.raises(TableFormatLacks, match="a quarantine: tables of format folder"):
         sink(placed, COLUMN + KEEPS)
-    assert sink(placed, COLUMN + APART).has_foreign_quarantine
+    assert sink(placed, COLUMN + APART).has_quarantine_of_other_format
 
 
 def test_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:

@@ -10,7 +10,7 @@ import pytest
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import load
-from headgate.config.toml_positions import locate_message_path
+from headgate.config.toml_positions import find_line_and_column_of_error
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.init.sink_file_template import build_sink_file
 
@@ -55,7 +55,7 @@ k = 2 ] nothing'''.removesuffix(" ] nothing")
 )
 def test_the_place_of_a_key_and_of_its_value(message: str, at: tuple[int, int] | None) -> None:
     tomllib.loads(TEXT)
-    assert locate_message_path(TEXT, message) == at
+    assert find_line_and_column_of_error(TEXT, message) == at
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def places(value: Any, path: str) -> list[str]:
 def test_everything_in_a_first_sink_file_has_a_place() -> None:
     text = build_sink_file("shop", Path(), "shop", {"client.id": "a"})
     for place in places(tomllib.loads(text), ""):
-        assert locate_message_path(text, f"{place} is odd"), place
+        assert find_line_and_column_of_error(text, f"{place} is odd"), place

@@ -62,20 +62,20 @@ def record(**more: object) -> CommitRecord:
 
 def test_a_persons_claim_counts_nothing_of_the_commit_before_it() -> None:
     """The audit adds up what the commits of a keyed table count (KEY-10)."""
-    claim = record().with_operator_claim(PERSON, "pause", "ann", paused=True)
+    claim = record().next_operator_claim(PERSON, "pause", "ann", paused=True)
 
     assert (claim.records, claim.quarantined, claim.skipped, claim.keys) == (0, 0, 0, None)
     assert (claim.transaction, claim.paused, claim.actor) == (at(8, 0), True, "ann")
-    assert claim.is_by_operator
+    assert claim.is_operator_claim
     assert claim.offsets == record().offsets
 
 
 def test_rows_given_back_count_nothing_of_the_delivery_before_them() -> None:
     delivered = record(primary="uuid-1")
 
-    back = delivered.with_rows_given_back(0, Replayed(), command=REPLAY, actor="ann")
+    back = delivered.with_missed_rows_replayed(0, Replayed(), command=REPLAY, actor="ann")
 
-    assert (back.records, back.keys, back.gives_rows_back) == (0, None, True)
+    assert (back.records, back.keys, back.is_replay_or_reread) == (0, None, True)
 
 
 _pending = st.lists(st.integers(1, 4), max_size=4).map(
@@ -100,16 +100,16 @@ def test_every_change_keeps_what_is_promised_and_is_read_as_it_was_written(
 ) -> None:
     lost = tuple(each for each in decided.pending_commits if each not in owed)
     left = decided.with_pending(owed, lost)
-    claim = left.with_operator_claim(PERSON, "stop", "ann", **wants)
+    claim = left.next_operator_claim(PERSON, "stop", "ann", **wants)
     delivered = record(primary="uuid-1")
     for made in (
         decided,
         left,
         claim,
-        claim.with_operator_claim(PERSON, "offsets set", None),
+        claim.next_operator_claim(PERSON, "offsets set", None),
         decided.with_key_counts(counts),
         claim.with_author("resume --accept", "bob"),
-        delivered.with_rows_given_back(3, Replayed(), command=REPLAY, actor=None),
+        delivered.with_missed_rows_replayed(3, Replayed(), command=REPLAY, actor=None),
     ):
         assert list(broken_promises(made)) == []
         assert commit_record_codec.decode(SINK, commit_record_codec.encode(made)) == made

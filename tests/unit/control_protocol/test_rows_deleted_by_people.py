@@ -13,8 +13,8 @@ from headgate.control_protocol.rows_deleted_by_people import (
     DeletedRecords,
     deleted_list_properties,
     deleted_list_property,
+    deleted_records_in_properties,
     ranges_of_offsets,
-    read_deleted_records,
 )
 
 SINK, IDS = SinkName("trips"), {"trips": TopicId("id-1")}
@@ -30,7 +30,7 @@ def test_what_was_written_is_read() -> None:
         2, {ONE: ranges_of_offsets([9, 3])}, IDS
     )
     properties = deleted_list_properties(SINK, deleted, {})
-    assert read_deleted_records(SINK, 7, properties) == deleted
+    assert deleted_records_in_properties(SINK, 7, properties) == deleted
     assert deleted.ranges_of_topics(IDS)[ZERO] == (
         OffsetRange(0, 3),
         OffsetRange(7, 8),
@@ -44,7 +44,7 @@ def test_ranges_grow_together() -> None:
 
 
 def test_rows_that_do_not_tell_their_records_are_counted() -> None:
-    assert told(2, [1, 3]).with_more_deleted(4, None, IDS).unlisted_count == 4
+    assert told(2, [1, 3]).with_more_deleted(4, None, IDS).unidentified_row_count == 4
 
 
 def test_a_topic_that_was_created_anew_has_other_records() -> None:
@@ -61,16 +61,16 @@ def test_a_long_list_comes_in_pieces_and_one_that_became_short_leaves_none() -> 
     properties = deleted_list_properties(SINK, deleted := told(3_000, scattered), {})
     assert len(properties) > 1
     assert all(len(text) <= CHARS_MAX for text in properties.values())
-    assert read_deleted_records(SINK, 3_000, properties) == deleted
+    assert deleted_records_in_properties(SINK, 3_000, properties) == deleted
     short = deleted_list_properties(SINK, told(1, [5]), properties)
-    assert read_deleted_records(SINK, 1, {**properties, **short}) == told(1, [5])
+    assert deleted_records_in_properties(SINK, 1, {**properties, **short}) == told(1, [5])
 
 
 def test_a_list_that_is_too_long_stays_as_it_was_and_the_rest_is_counted() -> None:
     properties = deleted_list_properties(SINK, told(1, [5]), {})
     scattered = sorted(random.Random(1).sample(range(2**60), 60_000))
     assert deleted_list_properties(SINK, told(60_000, scattered), properties) == {}
-    assert read_deleted_records(SINK, 60_001, properties).unlisted_count == 60_000
+    assert deleted_records_in_properties(SINK, 60_001, properties).unidentified_row_count == 60_000
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_a_list_that_is_too_long_stays_as_it_was_and_the_rest_is_counted() -> No
     ["{", "[]", '{"rows": 1}', '{"rows": 1, "topics": {"trips": {"id": "x", "0": "a"}}}', "zlib:x"],
 )
 def test_a_list_that_somebody_damaged_lists_nothing(text: str) -> None:
-    assert read_deleted_records(SINK, 3, {deleted_list_property(SINK, 0): text}) == DeletedRecords(
-        3
-    )
+    assert deleted_records_in_properties(
+        SINK, 3, {deleted_list_property(SINK, 0): text}
+    ) == DeletedRecords(3)

@@ -43,7 +43,7 @@ def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureF
     driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
     for _ in range(50):
         driver.run_once(0)
-        driver.begin_to_lead()
+        driver.begin_to_lead_if_caught_up()
         clock.advance(SETTINGS.commit_interval_ms)
 
     assert "0 rows committed; time-out; nothing admissible from trips/0, trips/1" in caplog.text
@@ -66,7 +66,7 @@ def test_what_is_tried_in_vain_again_and_again_is_told() -> None:
     tries = []
     while len(tries) < 12:
         driver.run_once(0)
-        driver.begin_to_lead()
+        driver.begin_to_lead_if_caught_up()
         tries.append((driver.state.call.failures, len(told)))
         clock.advance(SETTINGS.retry_backoff_max_ms)
 
@@ -109,7 +109,7 @@ def test_other_intervals_hold_from_the_next_start_on() -> None:
     def until(phase: Phase) -> None:
         while driver.state.phase is not phase:
             driver.run_once(0)
-            driver.begin_to_lead()
+            driver.begin_to_lead_if_caught_up()
             clock.advance(10)
 
     until(Phase.OPEN)
@@ -158,7 +158,7 @@ def test_a_first_start_begins_where_it_is_told_and_the_next_where_the_record_end
         driver = CoordinatorDriver(IDENTITY, SETTINGS, world, where)
         while driver.state.phase is not Phase.OPEN:
             driver.run_once(0)
-            driver.begin_to_lead()
+            driver.begin_to_lead_if_caught_up()
             clock.advance(10)
         record = table.read().record
         assert record is not None
@@ -180,7 +180,7 @@ def test_a_coordinator_waits_long_only_while_its_transaction_is_open() -> None:
     )
     driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
     driver.run_once(0)
-    driver.begin_to_lead()
+    driver.begin_to_lead_if_caught_up()
     waits: dict[Phase, set[int]] = {}
     for _ in range(200):
         clock.advance(10)

@@ -21,8 +21,8 @@ from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     next_epoch,
     record_to_resume,
-    require_not_recreated,
     require_own_group,
+    require_table_not_recreated,
 )
 from headgate.coordinator.settings import OffsetPolicy, TableRecreatedPolicy
 
@@ -145,16 +145,16 @@ def test_a_table_created_anew_is_noticed(
 ) -> None:
     if is_stopped:
         with pytest.raises(TableRecreated, match="uuid-0"):
-            require_not_recreated(view(None), known_uuid, note, SETTINGS)
+            require_table_not_recreated(view(None), known_uuid, note, SETTINGS)
     else:
-        require_not_recreated(view(None), known_uuid, note, SETTINGS)
+        require_table_not_recreated(view(None), known_uuid, note, SETTINGS)
     restart = replace(SETTINGS, on_table_recreated=TableRecreatedPolicy.RESTART)
-    require_not_recreated(view(None), known_uuid, note, restart)
+    require_table_not_recreated(view(None), known_uuid, note, restart)
 
 
 def test_the_groups_note_means_nothing_once_the_table_has_our_record() -> None:
     """The note may be older than a restart that was wanted."""
-    require_not_recreated(
+    require_table_not_recreated(
         view(record(1, 0, offsets(0))), None, offset_metadata_of_table("uuid-0", SINK), SETTINGS
     )
 

@@ -86,7 +86,7 @@ def _with_two_marks(self: Tokens, number: Any, mark: str, *_: Any) -> Tokens:
 PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     "C moves, and L does not": (
         Progress,
-        "with_settlement",
+        "with_settlement_applied",
         lambda self, done: replace(self, offsets=done.offsets, settlement=done),
         commits,
         "are not those of the settlement",

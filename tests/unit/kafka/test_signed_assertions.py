@@ -29,7 +29,7 @@ from headgate.control_protocol.errors import (
     TokenServerRefused,
     TokenUnfit,
 )
-from headgate.kafka.token_providers import Token, build_msk_token, claims_of, provider_of
+from headgate.kafka.token_providers import Token, build_msk_token, provider_of, unverified_claims_of
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 EC = ec.generate_private_key(ec.SECP256R1())
@@ -93,10 +93,10 @@ def test_a_private_key_signs_an_assertion_for_each_token(
     assert form["client_id"] == "me"
     verify(key, first)
     assert header_of(first) == {"alg": name, "typ": "JWT", "kid": "k7"}
-    claims = claims_of(first)
+    claims = unverified_claims_of(first)
     assert (claims["iss"], claims["sub"], claims["aud"]) == ("me", "me", server.url)
     assert claims["exp"] - claims["iat"] == 60
-    assert claims["jti"] != claims_of(second)["jti"]
+    assert claims["jti"] != unverified_claims_of(second)["jti"]
 
 
 def test_what_is_no_key_is_named_and_not_shown(server: TokenServer, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_googles_key_file_gives_a_token_of_its_account(
     ((_, form, _),) = server.asked
     assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
     verify(RSA, form["assertion"])
-    claims = claims_of(form["assertion"])
+    claims = unverified_claims_of(form["assertion"])
     assert (claims["iss"], claims["aud"]) == ("sink@project.iam.example", server.url)
     assert "cloud-platform" in claims["scope"]
     assert header_of(form["assertion"])["kid"] == "g1"

@@ -30,7 +30,7 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, Staging, Topi
 from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SINK, AT = SinkName("shop"), TopicPartition("shop", 0)
 LEDGER, ORDERS, CLICKS, LATE = "db.ledger", "db.orders", "db.clicks", "db.late"
@@ -74,8 +74,8 @@ class Shop:
     def __init__(self, catalog: Catalog, settings: SinkSettings) -> None:
         self.catalog, self.settings = catalog, settings
         catalog.create_namespace("db")
-        ensure_table(catalog, LEDGER, TableDeclaration({"nothing": "string"}))
-        ensure_table(catalog, settings.quarantine.table, quarantine_declaration())
+        create_table_if_missing(catalog, LEDGER, TableDeclaration({"nothing": "string"}))
+        create_table_if_missing(catalog, settings.quarantine.table, quarantine_declaration())
         self.ledger = IcebergTable(catalog, LEDGER, SINK)
         self.next_offset = 0
         self.claims(1)

@@ -27,7 +27,7 @@ from headgate.operations.cli.main import main
 from headgate.operations.dry_run import dry_run_newest_records
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.dry_run_catalog import DryRunCatalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 TOPIC = "trips"
 
@@ -89,7 +89,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     made.path.write_text(text[:begin] + MANY.lstrip() + text[end:])
     catalog = load_catalog("default", catalog_properties(tmp_path))
     columns = {"id": "long not null", "zone": "string", "offset": "long"}
-    ensure_table(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
+    create_table_if_missing(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
     catalog.close()
     monkeypatch.setattr(dry_run, "opening_source_topics", lambda _: nullcontext(made))
     monkeypatch.setattr(write_batch, "read_source_in_chunks", made.chunks)
@@ -139,7 +139,9 @@ def test_ledger_2_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> N
     settings = load(desk.path)
     properties = {filled_table_property(settings.name, "db.rest"): "uuid-before"}
     catalog = load_catalog("default", settings.catalog.properties)
-    ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
+    create_table_if_missing(
+        catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties)
+    )
     catalog.close()
     seen = dry_run_newest_records(settings, 1_000)
     assert seen.tables == ()
@@ -157,7 +159,9 @@ def test_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(desk: Desk)
     settings = load(desk.path)
     properties = {filled_table_property(settings.name, "db.rest"): "uuid-before"}
     catalog = load_catalog("default", settings.catalog.properties)
-    ensure_table(catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties))
+    create_table_if_missing(
+        catalog, "db.ledger", TableDeclaration({"note": "string"}, properties=properties)
+    )
     catalog.close()
     result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
     assert result.exit_code == 1
@@ -207,7 +211,7 @@ def test_tables_of_version_3_are_rehearsed(tmp_path: Path) -> None:
     """pyiceberg refuses to write their metadata; the catalog of a sink writes it."""
     catalog = DryRunCatalog(tmp_path, None)
     declared = TableDeclaration({"id": "long"}, properties={"format-version": "3"})
-    ensure_table(catalog, "db.trips", declared)
+    create_table_if_missing(catalog, "db.trips", declared)
     assert catalog.load_table("db.trips").metadata.format_version == 3
     catalog.close()
 

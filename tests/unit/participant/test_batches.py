@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.participant.batches import (
     cap_ranges,
-    drop_work,
+    drop_unannounced_work,
     find_backlog,
     plan_batch,
     readable_positions,
@@ -86,7 +86,7 @@ def test_readable_is_owned_known_and_fixed() -> None:
 def test_batches_are_numbered_through_and_name_their_transaction() -> None:
     state = Participant.writing(AT).state
     state, first = plan_batch(state, {P0: OffsetRange(10, 12)}, 0)
-    state, second = plan_batch(drop_work(state), {P0: OffsetRange(10, 12)}, 0)
+    state, second = plan_batch(drop_unannounced_work(state), {P0: OffsetRange(10, 12)}, 0)
 
     assert (first.number, second.number) == (1, 2)
     assert str(second.transaction) == "1.1"
@@ -99,11 +99,11 @@ def test_dropping_goes_back_to_where_unannounced_work_began() -> None:
     participant.hears_itself()
     participant.start(2, AT, settled_to=12)
     participant.writes({P0: 90, P1: 60})
-    state = drop_work(participant.state)
+    state = drop_unannounced_work(participant.state)
 
     assert dict(state.positions) == {P0: 15, P1: 20}
     assert state.work.files == ()
-    assert not state.work.has_unannounced
+    assert not state.work.has_unannounced_ranges
 
 
 def test_announcing_empties_the_work_and_keeps_the_positions() -> None:
@@ -113,5 +113,5 @@ def test_announcing_empties_the_work_and_keeps_the_positions() -> None:
 
     assert claimed(status) == {P0: (10, 90), P1: (20, 40)}
     assert dict(state.positions) == {P0: 90, P1: 40}
-    assert not state.work.has_unannounced
+    assert not state.work.has_unannounced_ranges
     assert state.work.files == ()

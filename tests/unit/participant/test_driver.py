@@ -72,7 +72,7 @@ def test_an_idle_participant_waits_until_something_is_due_and_a_busy_one_for_a_t
     assert driver.ms_to_wait_for_log(TURN_MS, 500) == TURN_MS, (
         "without a partition, the group may give one"
     )
-    group.set_wanted_assignment({"one": [TopicPartition("trips", 0)]})
+    group.set_target_assignment({"one": [TopicPartition("trips", 0)]})
     for _ in range(5):  # its own PRESENCE is heard
         driver.run_once(0)
     assert driver.ms_to_wait_for_log(TURN_MS, 500) == 500

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from unit.config.test_load import MINIMAL
 
-from headgate.config.configuration_fingerprint import agreed_settings, configuration_digest
+from headgate.config.configuration_fingerprint import configuration_digest, settings_to_agree_on
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration
@@ -34,7 +34,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.runtime.configuration_comparison import (
-    find_last_other_starter,
+    find_last_starter_with_other_file,
     find_other_configuration,
     require_same_configuration,
 )
@@ -68,7 +68,7 @@ def start(settings: SinkSettings = RUNNING) -> Envelope:
         Offsets({P0: 1}),
         {},
         (table,),
-        configuration=dict(agreed_settings(settings)),
+        configuration=dict(settings_to_agree_on(settings)),
     )
     return envelope(said, Sender(OLD.member, "its coordinator"))
 
@@ -148,12 +148,15 @@ def test_config_1_who_started_the_sink_with_another_file_is_named() -> None:
         return envelope(told, Sender("operator", "1"))
 
     assert (
-        find_last_other_starter(OTHER, [asked("start", RUNNING), asked("pause", OTHER)])
+        find_last_starter_with_other_file(OTHER, [asked("start", RUNNING), asked("pause", OTHER)])
         == "ann@desk"
     )
-    assert find_last_other_starter(RUNNING, [asked("start", OTHER), asked("start", RUNNING)]) == ""
+    assert (
+        find_last_starter_with_other_file(RUNNING, [asked("start", OTHER), asked("start", RUNNING)])
+        == ""
+    )
     older = envelope(Notice(NoticeKind.ASKED, text="start", actor="ann@desk"))
-    assert find_last_other_starter(OTHER, [older, asked("stop", RUNNING)]) == "", (
+    assert find_last_starter_with_other_file(OTHER, [older, asked("stop", RUNNING)]) == "", (
         "an older version's"
     )
 

@@ -60,7 +60,7 @@ from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 FILE = """
 name = "shop"
@@ -106,7 +106,7 @@ class Shop:
             ("db.ledger", TableDeclaration({"note": "string"})),
             ("db.ledger_quarantine", quarantine_declaration()),
         ):
-            ensure_table(catalog, name, declared)
+            create_table_if_missing(catalog, name, declared)
         self.maker = TableMaker(
             self.settings,
             SinkTables.in_catalog(self.settings, catalog),
@@ -359,7 +359,7 @@ def test_create_4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
     needs = shop.outcome({"shop.orders": [{"id": 1, "zone": "a"}]})
     assert isinstance(needs, BatchNeeds)
     theirs = TableDeclaration({"zone": "string", "note": "string"}, ["zone"])
-    ensure_table(shop.local.catalog, "db.orders", theirs)
+    create_table_if_missing(shop.local.catalog, "db.orders", theirs)
     shop.answer(needs)
     rows = shop.write({"shop.orders": [{"id": 1, "zone": "a"}]})
     assert shop.columns("orders") == {"zone": "string", "note": "string", "id": "long"}

@@ -11,7 +11,7 @@ from support.keyed_world import NAME, SINK, Event, KeyedWorld
 from support.local_catalog import local_catalog
 from unit.operations.audit.test_keyed_tables import SINK_FILE
 
-from headgate.config.configuration_fingerprint import agreed_settings
+from headgate.config.configuration_fingerprint import settings_to_agree_on
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import KeyIndexFull
@@ -40,11 +40,11 @@ def test_key_7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) 
 
 
 def test_config_1_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
-    plain = agreed_settings(settings(tmp_path))
+    plain = settings_to_agree_on(settings(tmp_path))
     assert (plain["table.key"], plain["changes"]) == ("id", "plain, delete, fail, fail")
-    assert plain == agreed_settings(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
+    assert plain == settings_to_agree_on(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
     for said in ('envelope = "dms"', 'tombstones = "skip"', 'on_truncate = "skip"'):
-        assert agreed_settings(settings(tmp_path, f"[changes]\n{said}\n")) != plain
+        assert settings_to_agree_on(settings(tmp_path, f"[changes]\n{said}\n")) != plain
 
 
 @pytest.mark.parametrize("leads", [True, False])

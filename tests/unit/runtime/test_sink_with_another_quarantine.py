@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import TableRecreated, TableUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.check.table import TableCheck
-from headgate.testing.contract.world import BEGIN, COLUMNS, source_places
+from headgate.testing.contract.world import BEGIN, COLUMNS, source_coordinates
 from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
@@ -109,7 +109,7 @@ def test_quarantine_1_rows_that_were_copied_count_and_nothing_expires(lake: Path
     shop.begin_life()
     shop.run_until_settled()
     shop.end_lives()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
     report = audited(shop)
     assert not report.findings
     assert any("9 records were quarantined in db.orders_quarantine" in r for r in report.remarks)

@@ -30,7 +30,7 @@ from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import CREATED_MS
-from headgate.testing.contract.world import BEGIN, COLUMNS, source_places
+from headgate.testing.contract.world import BEGIN, COLUMNS, source_coordinates
 from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
@@ -87,7 +87,7 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     shop.begin_life()
     shop.produce(30)
     shop.run_until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
     assert len(kept(lake)) == 9
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
@@ -119,7 +119,7 @@ def test_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_decided(
     shop.begin_life()
     shop.produce(30)
     shop.run_until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
 
 
 PLACED = (
@@ -163,7 +163,7 @@ def test_a_table_made_by_hand_gets_what_it_has_columns_for(shop: SinkInProcess, 
     shop.begin_life()
     shop.produce(30)
     shop.run_until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
 
 
 def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
@@ -185,7 +185,7 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
         assert shop.lag() == 90
         assert not shop.tables_with_pending()
     shop.run_until_settled()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
     assert len(kept(lake)) == 6
 
 
@@ -240,7 +240,7 @@ def test_its_small_files_become_few(lake: Path) -> None:
         shop.run_until_settled()
     finally:
         shop.end_lives()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -272,7 +272,7 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
     shop.produce(30)
     shop.run_until_settled()
     shop.end_lives()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -299,7 +299,7 @@ def test_its_old_snapshots_expire_and_nothing_that_was_delivered_goes(lake: Path
         shop.run_until_settled()
     finally:
         shop.end_lives()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
     assert not audit(shop.settings, with_source=False).findings
 
 
@@ -322,4 +322,4 @@ def test_it_is_maintained_beside_the_stream(
         shop.run_until(compacted)
     finally:
         shop.end_lives()
-    assert sorted(filled(lake, "orders") + kept(lake)) == source_places(shop)
+    assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)

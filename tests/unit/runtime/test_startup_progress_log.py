@@ -31,7 +31,7 @@ def said_of(caplog: pytest.LogCaptureFixture, *states: State) -> list[str]:
     first = FirstCommitLog(SETTINGS)
     with caplog.at_level("INFO", "headgate.runtime"):
         for each in states:
-            first.log_progress(each)
+            first.log_progress_if_new(each)
     assert {record.headgate_event for record in caplog.records} <= {"commit.awaited"}  # type: ignore[attr-defined]
     return [record.getMessage() for record in caplog.records]
 

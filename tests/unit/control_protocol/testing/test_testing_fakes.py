@@ -97,7 +97,7 @@ def test_an_append_fails_as_told(
     with pytest.raises(error):
         log.append([EVENT])
     assert len(log.read(0)) == at_once
-    server.deliver_in_the_air()
+    server.land_oldest_in_the_air()
     assert len(log.read(0)) == late
     log.append([EVENT])
     assert len(log.read(0)) == 1
@@ -152,10 +152,10 @@ def test_partitions_move_after_their_owner_let_them_go(source: FakeSource) -> No
     told: list[frozenset[TopicPartition]] = []
     old = FakeMember(group, "old", told.append)
     new = FakeMember(group, "new")
-    group.set_wanted_assignment({"old": [P0, P1]})
+    group.set_target_assignment({"old": [P0, P1]})
     old.poll(0)
     assert old.assignment() == {P0, P1}
-    group.set_wanted_assignment({"old": [P0], "new": [P1]})
+    group.set_target_assignment({"old": [P0], "new": [P1]})
     new.poll(0)
     assert new.assignment() == frozenset()
     old.poll(0)
@@ -168,10 +168,10 @@ def test_an_expelled_member_learns_of_it_late_and_is_not_asked(source: FakeSourc
     group = FakeGroup(source)
     told: list[frozenset[TopicPartition]] = []
     zombie, heir = FakeMember(group, "zombie", told.append), FakeMember(group, "heir")
-    group.set_wanted_assignment({"zombie": [P0]})
+    group.set_target_assignment({"zombie": [P0]})
     zombie.poll(0)
     group.expel("zombie")
-    group.set_wanted_assignment({"heir": [P0]})
+    group.set_target_assignment({"heir": [P0]})
     heir.poll(0)
     assert zombie.assignment() == heir.assignment() == {P0}
     zombie.copy_offsets_to_group(Offsets({P0: 1}), "stale")
@@ -183,10 +183,10 @@ def test_an_expelled_member_learns_of_it_late_and_is_not_asked(source: FakeSourc
 def test_a_partition_lost_and_won_again_shows_a_gap(source: FakeSource) -> None:
     group = FakeGroup(source)
     member = FakeMember(group, "member")
-    group.set_wanted_assignment({"member": [P0]})
+    group.set_target_assignment({"member": [P0]})
     member.poll(0)
     group.expel("member")
-    group.set_wanted_assignment({"member": [P0]})
+    group.set_target_assignment({"member": [P0]})
     seen = []
     for _ in range(2):
         member.poll(0)
@@ -197,7 +197,7 @@ def test_a_partition_lost_and_won_again_shows_a_gap(source: FakeSource) -> None:
 def test_owned_offsets_are_copied_with_their_note(source: FakeSource) -> None:
     group = FakeGroup(source)
     member = FakeMember(group, "member")
-    group.set_wanted_assignment({"member": [P0]})
+    group.set_target_assignment({"member": [P0]})
     member.poll(0)
     member.copy_offsets_to_group(Offsets({P0: 4, P1: 9}), "note")
     assert source.committed == {P0: (4, "note")}

@@ -22,7 +22,7 @@ def columns_of(kind: pa.DataType, stamps: list[int]) -> tuple[list[int | None], 
     )
     source = SourcePlan({}, record_columns={"timestamp": "at"})
     reading = RecordColumns(source, pa.schema([("at", kind)]), [TopicPartition("t", 0)])
-    found, bad = reading.build_columns(chunk)
+    found, bad = reading.build_columns_and_bad_rows(chunk)
     return found["at"].cast(pa.int64()).to_pylist(), bad
 
 

@@ -56,7 +56,7 @@ def headers_in(kind: pa.DataType, records: list[Headers]) -> tuple[list[Any], di
     )
     source = SourcePlan({}, record_columns={"headers": "h"})
     reading = RecordColumns(source, pa.schema([("h", kind)]), [TopicPartition("t", 0)])
-    found, bad = reading.build_columns(chunk)
+    found, bad = reading.build_columns_and_bad_rows(chunk)
     return found["h"].to_pylist(), bad
 
 

@@ -19,7 +19,7 @@ from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.librdkafka_binding import LentHeaders
 from headgate.kafka.record_fetch import Chunk
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 
 class NoHeaders:
@@ -45,8 +45,8 @@ class LendingDesk(Desk):
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     local = local_catalog(tmp_path)
-    ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
-    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
     yield LendingDesk(local, (Route(topic=BY_TOPIC.topic, to="db.together", merge=True),))
     local.catalog.close()
 

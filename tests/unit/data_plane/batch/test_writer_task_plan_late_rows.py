@@ -26,7 +26,7 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_of_table
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 LIMIT_MS = 1_785_582_000_000
 """2026-08-01T11:00:00Z"""
@@ -71,7 +71,7 @@ def test_expiry_1_late_rows_are_skipped_below_the_limit_that_the_table_stores(
     tmp_path: Path, kind: str
 ) -> None:
     local = local_catalog(tmp_path)
-    ensure_table(local.catalog, "db.t", TableDeclaration({"id": "long", "at day": kind}))
+    create_table_if_missing(local.catalog, "db.t", TableDeclaration({"id": "long", "at day": kind}))
     late, young = TIMES[kind]
     rows = [{"id": 1, "at day": late}, {"id": 2, "at day": young}, {"id": 3, "at day": None}]
     skipping = Shaping(rules=RowRules(late_by="at day"))

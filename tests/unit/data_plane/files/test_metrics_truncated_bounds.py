@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.data_plane.files.metrics import bytes_upper_bound, text_upper_bound
+from headgate.data_plane.files.metrics import (
+    truncated_bytes_upper_bound,
+    truncated_text_upper_bound,
+)
 
 LAST = "\U0010ffff"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 5))
 def test_a_text_above_is_short_and_above(value: str, length: int) -> None:
-    above = text_upper_bound(value, length)
+    above = truncated_text_upper_bound(value, length)
     if above is None:
         assert value.startswith(LAST * length)
     else:
@@ -23,7 +26,7 @@ def test_a_text_above_is_short_and_above(value: str, length: int) -> None:
 
 @given(st.binary(), st.integers(1, 5))
 def test_bytes_above_are_short_and_above(value: bytes, length: int) -> None:
-    above = bytes_upper_bound(value, length)
+    above = truncated_bytes_upper_bound(value, length)
     if above is None:
         assert value.startswith(b"\xff" * length)
     else:
@@ -42,4 +45,4 @@ def test_bytes_above_are_short_and_above(value: bytes, length: int) -> None:
     ],
 )
 def test_the_character_before_the_surrogates_has_one_after(value: str, above: str | None) -> None:
-    assert text_upper_bound(value, 3) == above
+    assert truncated_text_upper_bound(value, 3) == above

@@ -40,7 +40,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
-from headgate.tables.iceberg.table_creation import ensure_table
+from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 P0, P1 = TopicPartition("trips", 0), TopicPartition("trips", 1)
 SKIP, KEEP = Disposal.SKIP, Disposal.QUARANTINE
@@ -95,7 +95,7 @@ class Desk:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     local = local_catalog(tmp_path)
     local.catalog.create_table("db.t", Schema(NestedField(1, "id", LongType())))
-    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
     yield Desk(local)
     local.catalog.close()
 
@@ -257,14 +257,14 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
 
 
 def test_a_key_or_header_may_be_at_fault(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = RecordColumns.build_columns
+    columns = RecordColumns.build_columns_and_bad_rows
 
     def broken(self: RecordColumns, chunk: Any) -> Any:
         if 2 in chunk.offsets:
             raise IndexError("no such header")
         return columns(self, chunk)
 
-    monkeypatch.setattr(RecordColumns, "build_columns", broken)
+    monkeypatch.setattr(RecordColumns, "build_columns_and_bad_rows", broken)
     written = desk.write(range(5))
     (aside,) = rows_of(written, aside=True)
     assert (aside["offset"], aside["message"]) == (2, "IndexError: no such header")

@@ -48,7 +48,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import ensure_table
+from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 SINK, TOPIC, TOPIC_ID = SinkName("sink"), "trips", TopicId("id-of-trips")
 P0, P1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
@@ -140,7 +140,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         NestedField(2, "k", LongType()),
     )
     local.catalog.create_table("db.t", schema)
-    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
     yield Desk(local)
     local.catalog.close()
 

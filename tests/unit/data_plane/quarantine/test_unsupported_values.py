@@ -31,9 +31,9 @@ from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.quarantine.rejected_records import RejectedRecords
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import Decoded
-from headgate.data_plane.write.write_batch import decoder_of, write_chunks
+from headgate.data_plane.write.write_batch import new_decoder, write_chunks
 from headgate.kafka.push_source import Record
-from headgate.tables.neutral_schema import declared_columns
+from headgate.tables.neutral_schema import parse_declared_columns
 
 COLUMNS = Struct(
     (
@@ -132,7 +132,7 @@ def test_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
     batch = batch_of(TableStart("db.t", "u1", 5, 0, f"{tmp_path.as_uri()}/data/7"), len(VALUES))
     aside, outlet = RejectedRecords(plan, batch), Rows()
     known = RoutedTable("db.t", plan, "", "u1", 5)
-    reading = decoder_of(known, plan, batch, rejected=aside, outlet=outlet)
+    reading = new_decoder(known, plan, batch, rejected=aside, outlet=outlet)
     records = [Record("trips", 0, n, 0, value, b"7", []) for n, value in enumerate(VALUES)]
     reading.add_chunk(chunk_of([records]), only_note_needs=False)
     assert outlet.taken == [1, 2]
@@ -143,7 +143,7 @@ def test_a_quarantine_takes_what_its_table_does_not_hold_as_something_legible(
     tmp_path: Path,
 ) -> None:
     layout = FileSchema("u1", 5, COLUMNS, f"{tmp_path.as_uri()}/t", values=NoSevens())
-    columns = declared_columns(quarantine_declaration().columns)
+    columns = parse_declared_columns(quarantine_declaration().columns)
     aside = FileSchema("u2", 6, columns, f"{tmp_path.as_uri()}/q", replace_unsupported=loud)
     handling = Handling(policy=Disposal.QUARANTINE, tombstones=Disposal.QUARANTINE)
     source = SourcePlan({}, record_columns=PLACES, handling=handling)

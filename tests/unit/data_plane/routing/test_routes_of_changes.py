@@ -35,7 +35,7 @@ from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.write import table_outlets, write_batch
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 
 BY_TOPIC = (
@@ -95,7 +95,7 @@ class KeyedDesk(Desk):
     def made(self, *names: str) -> None:
         for name in names:
             key = ("type",) if name != "db.logs" else ()
-            ensure_table(self.local.catalog, name, TableDeclaration(COLUMNS, key=key))
+            create_table_if_missing(self.local.catalog, name, TableDeclaration(COLUMNS, key=key))
 
     @property
     def source(self) -> SourcePlan:
@@ -107,8 +107,8 @@ class KeyedDesk(Desk):
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[KeyedDesk]:
     local = local_catalog(tmp_path)
-    ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
-    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
     yield KeyedDesk(local, BY_TOPIC)
     local.catalog.close()
 
@@ -251,7 +251,9 @@ def test_key_1_a_table_without_such_a_key_has_no_match_and_says_why(desk: KeyedD
         (COLUMNS, {"write.format.default": "orc"}, "wants its files in orc"),
     ):
         name = f"db.{'orders' if properties else 'users'}"
-        ensure_table(desk.local.catalog, name, TableDeclaration(columns, properties=properties))
+        create_table_if_missing(
+            desk.local.catalog, name, TableDeclaration(columns, properties=properties)
+        )
         topic = f"shop.{name.removeprefix('db.')}"
         (message,) = desk.messages({topic: some(1, kind="a")})
         assert why in message

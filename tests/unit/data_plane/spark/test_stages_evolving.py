@@ -35,7 +35,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.push_source import Record
 from headgate.participant.settings import Distribution, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 ZERO, ONE = TopicPartition("trips", 0), TopicPartition("trips", 1)
 EVOLVE = SourcePlan({}, schema_policy=SchemaPolicy(UnknownFields.EVOLVE))
@@ -86,7 +86,7 @@ def _records(share: Batch, values: dict[TopicPartition, list[Any]]) -> list[Reco
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     local = local_catalog(tmp_path)
     declared = TableDeclaration({"id": "long", "zone": "string"}, partition_by=("zone",))
-    ensure_table(local.catalog, "db.t", declared)
+    create_table_if_missing(local.catalog, "db.t", declared)
     yield Job(local, monkeypatch)
     local.catalog.close()
 

@@ -50,7 +50,7 @@ from headgate.data_plane.spark.stages import merge_reports
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Distribution
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 TASKS = 3
 BY_TABLE = Route(field="_table", to="db.{field}")
@@ -173,8 +173,8 @@ def _outcome(rows: Iterator[pa.RecordBatch]) -> Any:
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(stages, "read_source_in_chunks", stages.read_source_in_chunks)
     local = local_catalog(tmp_path)
-    ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
-    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
     yield Job(local, (BY_TOPIC, BY_FIELD), shaping=Shaping(None, Distribution.HASH))
     local.catalog.close()
 
@@ -241,7 +241,7 @@ def test_a_transform_names_the_table_of_each_row(job: Job, mode: Distribution) -
     job = transforming(job, shape, mode)
     for kind in ("a", "b"):
         columns = {"id": "long not null", "type": "string", "topic": "string"}
-        ensure_table(job.local.catalog, f"db.{kind}", TableDeclaration(columns))
+        create_table_if_missing(job.local.catalog, f"db.{kind}", TableDeclaration(columns))
     events = [
         *some(1, 2, kind="a"),
         *some(3, kind="b"),
@@ -336,10 +336,10 @@ def test_a_row_with_a_value_that_its_table_lacks_is_unmatched(job: Job) -> None:
 
     job = transforming(job, shape, Distribution.HASH)
     job.table("db.a")
-    ensure_table(
+    create_table_if_missing(
         job.local.catalog, "db.b", TableDeclaration({"id": "long not null", "tip": "long"})
     )
-    ensure_table(job.local.catalog, "db.c", TableDeclaration({"id": "string not null"}))
+    create_table_if_missing(job.local.catalog, "db.c", TableDeclaration({"id": "string not null"}))
     events = [*some(1, 2, kind="a"), *some(3, 4, kind="b"), *some(5, kind="c")]
     assert job.write({"events": events}) == {"a": [1], "q": [2, 3, 4, 5]}
     assert job.messages({"events": events}) == {
@@ -415,7 +415,7 @@ def test_shape_3_a_hash_comes_through_the_shuffle_as_the_other_writer_writes_it(
 ) -> None:
     key = b"a key of tests that nobody else has, ever"
     columns = {"id": "long not null", "type": data_type}
-    ensure_table(job.local.catalog, "db.hashed", TableDeclaration(columns))
+    create_table_if_missing(job.local.catalog, "db.hashed", TableDeclaration(columns))
     hidden = replace(KEPT, excerpts=False, keeps_content=False)
     rules = RowRules(hashed=("type",), key=key)
     values = {

@@ -13,9 +13,9 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import RenewingWriter
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from headgate.tables.storage.object_stores import (
-    credential_lifetime_s,
+    credential_time_left_s,
     has_temporary_credentials,
     require_no_remote_signing,
 )
@@ -57,7 +57,7 @@ class Failing:
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalCatalog]:
     local = local_catalog(tmp_path)
-    ensure_table(local.catalog, "db.t", TableDeclaration({"id": "long"}))
+    create_table_if_missing(local.catalog, "db.t", TableDeclaration({"id": "long"}))
     yield local
     local.catalog.close()
 
@@ -140,9 +140,9 @@ def test_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
 
 
 def test_how_long_keys_are_good() -> None:
-    assert credential_lifetime_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
+    assert credential_time_left_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
     two = {"gcs.oauth2.token-expires-at": "9000", "adls.sas-token-expires-at-ms.a": "3000"}
-    assert credential_lifetime_s(two, 1_000) == 2
-    assert credential_lifetime_s({"s3.session-token": "x"}, 0) == float("inf")
+    assert credential_time_left_s(two, 1_000) == 2
+    assert credential_time_left_s({"s3.session-token": "x"}, 0) == float("inf")
     assert has_temporary_credentials(VENDED)
     assert not has_temporary_credentials({"s3.access-key-id": "AKIA"})

@@ -38,7 +38,7 @@ from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.participant.settings import Incompatible, SchemaPolicy
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 KEY = b"a key of tests that nobody else has, ever"
 NEEDLE = "erika.mustermann@example.org"
@@ -54,9 +54,9 @@ def digest(text: str) -> str:
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalCatalog]:
     made = local_catalog(tmp_path)
-    ensure_table(made.catalog, "db.ledger", TableDeclaration({"note": "string"}))
-    ensure_table(made.catalog, "db.q", quarantine_declaration())
-    ensure_table(made.catalog, "db.trips", TableDeclaration(COLUMNS))
+    create_table_if_missing(made.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    create_table_if_missing(made.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(made.catalog, "db.trips", TableDeclaration(COLUMNS))
     yield made
     made.catalog.close()
 
@@ -162,7 +162,9 @@ def test_hashes_are_those_of_hmac_and_equal_values_stay_equal(local: LocalCatalo
 def test_a_column_of_bytes_takes_the_hash_itself_and_conditions_its_text(
     local: LocalCatalog, data_type: str
 ) -> None:
-    ensure_table(local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type}))
+    create_table_if_missing(
+        local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type})
+    )
     rules = replace(HASH, where="email is null or email like 'e%'")
     texts = [NEEDLE, None, "e", "x", "eä", NEEDLE]
     desk = desk_of(local, rules)
@@ -187,7 +189,9 @@ def test_around_a_record_that_cannot_be_decoded_others_are_hashed(
         return decode(self, values, schema)
 
     monkeypatch.setattr(JsonRecords, "decode", falls)
-    ensure_table(local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type}))
+    create_table_if_missing(
+        local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type})
+    )
     outcome = desk_of(local, HASH).outcome({"shop.hashed": [row(n) for n in range(1, 4)]})
     assert isinstance(outcome, BatchWritten), outcome
     (files,) = outcome.followed.values()
@@ -435,14 +439,16 @@ def test_rules_that_do_not_fit_the_table_stop_the_sink_by_name(
 def test_only_hashes_become_bytes_and_only_whole_ones(
     local: LocalCatalog, data_type: str, rules: RowRules
 ) -> None:
-    ensure_table(local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type}))
+    create_table_if_missing(
+        local.catalog, "db.hashed", TableDeclaration({**COLUMNS, "email": data_type})
+    )
     outcome = desk_of(local, rules).outcome({"shop.hashed": [row(1)]})
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, ShapeUnfit)
 
 
 def test_rules_concern_the_tables_that_their_pattern_names(local: LocalCatalog) -> None:
-    ensure_table(local.catalog, "db.other", TableDeclaration(COLUMNS))
+    create_table_if_missing(local.catalog, "db.other", TableDeclaration(COLUMNS))
     desk = desk_of(local, replace(HASH, tables=r"db\.tr.*"))
     outcome = desk.outcome({"shop.trips": [row(1)], "shop.other": [row(2)]})
     assert isinstance(outcome, BatchWritten)

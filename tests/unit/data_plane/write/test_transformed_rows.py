@@ -48,7 +48,7 @@ from headgate.data_plane.write import write_batch
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_ranges_around_poison
 from headgate.kafka.push_source import Record
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 COLUMNS = {
     "id": "long not null",
@@ -76,8 +76,8 @@ class OneTable:
         columns: Mapping[str, str] = COLUMNS,
     ) -> None:
         self.local = local_catalog(home)
-        ensure_table(self.local.catalog, "db.trips", TableDeclaration(columns))
-        ensure_table(self.local.catalog, "db.q", quarantine_declaration())
+        create_table_if_missing(self.local.catalog, "db.trips", TableDeclaration(columns))
+        create_table_if_missing(self.local.catalog, "db.q", quarantine_declaration())
         transform = TransformPlan(
             function=f"support.user_functions:{function}" if ":" not in function else function,
             in_process=True,
@@ -392,10 +392,12 @@ BY_TABLE = Route(field="_table", to="db.zone_{field}")
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalCatalog]:
     made = local_catalog(tmp_path)
-    ensure_table(made.catalog, "db.ledger", TableDeclaration({"note": "string"}))
-    ensure_table(made.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(made.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    create_table_if_missing(made.catalog, "db.q", quarantine_declaration())
     for name in "ab":
-        ensure_table(made.catalog, f"db.zone_{name}", TableDeclaration({"id": "long not null"}))
+        create_table_if_missing(
+            made.catalog, f"db.zone_{name}", TableDeclaration({"id": "long not null"})
+        )
     yield made
     made.catalog.close()
 
@@ -460,7 +462,7 @@ def test_unmatched_records_of_a_function_may_be_skipped_or_stop_the_sink(
 
 
 def test_a_route_by_topic_needs_no_column(local: LocalCatalog) -> None:
-    ensure_table(
+    create_table_if_missing(
         local.catalog, "db.all", TableDeclaration({"id": "long not null", "zone": "string"})
     )
     desk = many(local, "backwards")
@@ -473,9 +475,9 @@ def test_types_that_spark_does_not_have_go_through_unchanged(
 ) -> None:
     columns = {"id": "long", "u": "uuid", "t": "time", "f": "fixed(2)", "s": "timestamptz"}
     local = local_catalog(tmp_path)
-    ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
-    ensure_table(local.catalog, "db.q", quarantine_declaration())
-    ensure_table(local.catalog, "db.all", TableDeclaration(columns))
+    create_table_if_missing(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(local.catalog, "db.all", TableDeclaration(columns))
     declared = tuple(ColumnSettings(name=name, type=kind) for name, kind in columns.items())
     settings = TransformSettings(python="support.user_functions:backwards", columns=declared)
     shaping = Shaping(transform_plan(settings, {}, in_process=True))

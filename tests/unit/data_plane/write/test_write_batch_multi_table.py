@@ -47,7 +47,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SINK = SinkName("shop")
 KEPT = Handling(
@@ -102,7 +102,7 @@ class Desk:
         for name in names:
             columns = {"id": "long not null", "type": "string"}
             declared = TableDeclaration(columns, properties=properties)
-            ensure_table(self.local.catalog, name, declared)
+            create_table_if_missing(self.local.catalog, name, declared)
 
     @property
     def source(self) -> SourcePlan:
@@ -183,8 +183,8 @@ def _ids(files: Sequence[WrittenFile]) -> list[int]:
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     local = local_catalog(tmp_path)
-    ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
-    ensure_table(local.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+    create_table_if_missing(local.catalog, "db.q", quarantine_declaration())
     yield Desk(local, (BY_TOPIC, BY_FIELD))
     local.catalog.close()
 
@@ -374,7 +374,7 @@ def test_whatever_letters_name_the_ledger_a_record_does_not(desk: Desk, own: str
     """Catalogs that fold case or normalise names would take both for the same table."""
     catalog = desk.local.catalog
     catalog.create_namespace_if_not_exists(own.partition(".")[0])
-    ensure_table(catalog, own, TableDeclaration({"note": "string"}))
+    create_table_if_missing(catalog, own, TableDeclaration({"note": "string"}))
     desk.ledger = own
     desk.routes = (BY_TOPIC, BY_KIND)
     desk.table("db.a", "db.orders")

@@ -71,7 +71,7 @@ from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put_records
 from headgate.kafka.push_source import Record
-from headgate.tables.iceberg.table_creation import ensure_table
+from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 INSIDE = StructType(
     NestedField(30, "x", LongType()), NestedField(31, "y", StringType(), required=True)
@@ -393,7 +393,7 @@ class Desk:
 def local(tmp_path: Path) -> Iterator[LocalCatalog]:
     made = local_catalog(tmp_path)
     made.catalog.create_table("db.t", TABLE, partition_spec=SPEC, sort_order=ORDER)
-    ensure_table(made.catalog, "db.q", quarantine_declaration())
+    create_table_if_missing(made.catalog, "db.q", quarantine_declaration())
     yield made
     made.catalog.close()
 

@@ -42,7 +42,7 @@ def test_records_are_told_apart_in_files_of_every_format(kind: str, tmp_path: Pa
         rewound={},
         on_progress=lambda *_: None,
     )
-    of_partition = seen.ensure_offsets_of(TopicPartition("a", 0))
+    of_partition = seen.get_or_add_offsets_of(TopicPartition("a", 0))
     assert list(of_partition.offsets) == list(range(20))
     assert of_partition.twice == 1
     assert [offset for offset, _ in of_partition.examples] == [7]

@@ -29,7 +29,7 @@ from headgate.operations.audit import audit as auditing
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.many_tables.replay_quarantined import replay_tables
-from headgate.tables.iceberg.table_creation import ensure_table
+from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 Beside = Callable[[int], AuditReport]
 GOOD = '{"kind": "clicks"}'
@@ -160,7 +160,7 @@ def test_what_a_former_quarantine_was_delivered_is_not_expired(
     owing = Owing(filled, catalog, parse(sink_file_text(tmp_path)))
     owing.delivers()
     new = "db.another_quarantine"
-    ensure_table(catalog, new, quarantine_declaration())
+    create_table_if_missing(catalog, new, quarantine_declaration())
     view = owing.primary.read()
     assert view.record
     expiring = replace(

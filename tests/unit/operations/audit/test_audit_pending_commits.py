@@ -24,7 +24,7 @@ from headgate.operations.access.tables import open_tables_for_audit, open_tables
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import ensure_table
+from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 ASIDE = "db.trips_quarantine"
 
@@ -36,7 +36,7 @@ class Owing:
         kept = replace(settings.quarantine, policy=Disposal.QUARANTINE, table=ASIDE)
         self.settings = replace(settings, quarantine=kept)
         self.catalog = catalog
-        ensure_table(catalog, ASIDE, quarantine_declaration())
+        create_table_if_missing(catalog, ASIDE, quarantine_declaration())
         filled.good_start()
         self.aside = IcebergTable(catalog, ASIDE, SINK)
         self.pending_commit = self.drafted(10, 11)
@@ -98,7 +98,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     def gone(*_: object) -> None:
         raise TableRecreated("there is no table db.trips, but this sink has filled it")
 
-    monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", gone)
+    monkeypatch.setattr("headgate.operations.access.tables.require_table_never_filled", gone)
     with (
         pytest.raises(TableMissing, match=ASIDE),
         open_tables_for_audit(owing.settings, asks_group=True) as reader,

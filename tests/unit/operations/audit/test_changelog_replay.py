@@ -33,10 +33,10 @@ from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import ReplayResult, SourceRanges, open_replay
 from headgate.operations.audit.keyed_tables import conclude_replay
-from headgate.operations.audit.replay_compare import SLICE_BYTES, Fault, find_differences
+from headgate.operations.audit.replay_compare import SLICE_BYTES, Fault, positions_of_differences
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from headgate.tables.iceberg.upsert.key_index import KeyHash
 from headgate.tables.iceberg.upsert.key_reader import KeyReader
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
@@ -89,7 +89,7 @@ class Told:
         with_ids = SourceRanges(ranges, {}, left_out or {}, cohorts or {})
         reader = IcebergReader(self.world.load(), SINK, "main")
         with open_replay(parse(text + more), with_ids, slice_bytes) as folded:
-            number = folded.add_table(reader)
+            number = folded.add_table_and_return_number(reader)
             folded.read_source(lambda _: None, chunks=self._chunks)
             return folded.compare_table(number)
 
@@ -180,7 +180,7 @@ def test_shape_3_a_hashed_column_is_compared_as_its_table_has_it(
     columns = {**COLUMNS, "zone": zone}
     catalog = told.local.catalog
     catalog.drop_table(NAME)
-    ensure_table(catalog, NAME, TableDeclaration(columns, key=("id",)))
+    create_table_if_missing(catalog, NAME, TableDeclaration(columns, key=("id",)))
     told = Told(told.local, KeyedWorld.create(catalog, 2))
 
     def hashed(text: str) -> Any:
@@ -386,7 +386,7 @@ NAN = float("nan")
 def test_values_are_compared_one_by_one(
     one: list[Any], other: list[Any], kind: pa.DataType, places: list[int]
 ) -> None:
-    assert find_differences(pa.array(one, kind), pa.array(other, kind)) == places
+    assert positions_of_differences(pa.array(one, kind), pa.array(other, kind)) == places
 
 
 MARK = '[changes]\non_delete = "mark"\n'

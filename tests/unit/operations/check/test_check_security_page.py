@@ -43,12 +43,12 @@ def test_the_pages_rights_are_what_check_asks_for(
     monkeypatch.setattr(
         "headgate.operations.check.check.require_fitting_topic_if_present", lambda *_: True
     )
-    monkeypatch.setattr("headgate.operations.check.check.uses_append_time", lambda *_: True)
+    monkeypatch.setattr("headgate.operations.check.check.will_use_append_time", lambda *_: True)
     cluster = Answering(*granted)
     assert "may be read and written" in _check_control_topic(settings(), cluster)
     assert "not signed" in _check_control_topic_writers(settings().control, cluster)
     read = rights_by_resource()["User:trips-sink", "--topic", "trips"]
-    assert ResourceRights(1, frozenset(read)).missing_operations("read", "describe") == []
+    assert ResourceRights(1, frozenset(read)).operations_known_missing("read", "describe") == []
 
 
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])

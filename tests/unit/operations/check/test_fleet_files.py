@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.check import fleet_files
 from headgate.operations.check.check import Check, State
 from headgate.operations.check.fleet_files import check_sink_files
-from headgate.runtime.fleet.fleet_changes import Plan, changed_files
+from headgate.runtime.fleet.fleet_changes import Plan, files_of_changed_sinks
 from headgate.runtime.fleet.fleet_records import Removal, SinkSpec
 from headgate.runtime.fleet.sink_files import with_fleet_settings
 
@@ -49,4 +49,4 @@ def test_what_a_plan_changes_is_asked_once_for_all_participants() -> None:
     common: dict[str, Any] = {"slot": 0, "number": 1}
     specs = [SinkSpec(key=key, file=MINIMAL, **common) for key in ("trips", "trips#2")]
     plan = Plan((*specs, Removal(key="old", **common)))
-    assert changed_files(plan) == {NAME: MINIMAL}
+    assert files_of_changed_sinks(plan) == {NAME: MINIMAL}

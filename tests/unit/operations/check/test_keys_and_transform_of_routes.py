@@ -34,7 +34,7 @@ from headgate.operations.check.keys_and_transform import check_keys
 from headgate.operations.control.delete_rows import RowDeletion, plan_deletion
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 GOOD = '{"kind": "clicks"}'
 BY_TOPIC = RouteSettings(topic=r"^(?P<name>\w+)$", to="db.{name}")
@@ -105,7 +105,7 @@ def test_check_refuses_keyed_tables_that_cannot_be_filled(
     with pytest.raises(KeyUnfit, match="there is no column 'id'"):
         asked(keyed, monkeypatch, "clicks")
     shop.catalog.drop_table(CLICKS)
-    ensure_table(shop.catalog, CLICKS, TableDeclaration(COLUMNS))
+    create_table_if_missing(shop.catalog, CLICKS, TableDeclaration(COLUMNS))
     assert asked(keyed, monkeypatch, "clicks") == "db.clicks by id"
     with shop.catalog.load_table(CLICKS).transaction() as transaction:
         transaction.set_properties({"headgate.shop.claimed": "true"})

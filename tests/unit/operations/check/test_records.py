@@ -25,7 +25,7 @@ from headgate.operations.check.records import (
     can_describe_records,
     check_values,
     describe_disposal,
-    require_keys_not_json_objects,
+    require_keys_not_all_json_objects,
 )
 from headgate.operations.init.infer_record_format import propose_from_records
 from headgate.operations.init.sink_file_template import build_sink_file
@@ -91,16 +91,18 @@ def test_changes_that_are_appended_are_said_and_are_no_fault() -> None:
 def test_keys_that_are_records_need_their_format() -> None:
     keys = [b'{"id": 1}', None, b'{"id": 2}']
     with pytest.raises(EnvelopeUnfit, match="keys of all 2 records without a value") as error:
-        require_keys_not_json_objects(settings(), "shop", keys)
+        require_keys_not_all_json_objects(settings(), "shop", keys)
     assert error.value.hint == 'set format.key_type = "json"'
-    require_keys_not_json_objects(settings(), "shop", [*keys, b"3"])
-    require_keys_not_json_objects(settings(), "shop", [b"\xff", b"1"])
-    require_keys_not_json_objects(settings(), "shop", [])
-    require_keys_not_json_objects(settings(key_type="json"), "shop", keys)
-    require_keys_not_json_objects(settings("debezium"), "shop", keys)  # reads them as its values
-    require_keys_not_json_objects(settings(keyed=False), "shop", keys)
+    require_keys_not_all_json_objects(settings(), "shop", [*keys, b"3"])
+    require_keys_not_all_json_objects(settings(), "shop", [b"\xff", b"1"])
+    require_keys_not_all_json_objects(settings(), "shop", [])
+    require_keys_not_all_json_objects(settings(key_type="json"), "shop", keys)
+    require_keys_not_all_json_objects(
+        settings("debezium"), "shop", keys
+    )  # reads them as its values
+    require_keys_not_all_json_objects(settings(keyed=False), "shop", keys)
     skipping = replace(settings().changes, tombstones=Tombstones.SKIP)
-    require_keys_not_json_objects(replace(settings(), changes=skipping), "shop", keys)
+    require_keys_not_all_json_objects(replace(settings(), changes=skipping), "shop", keys)
 
 
 def test_schemas_beside_the_records_are_another_format() -> None:

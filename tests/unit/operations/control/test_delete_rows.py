@@ -59,7 +59,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
     monkeypatch.setattr(delete_rows, "announce_command", lambda _, what: told.append(what))
-    monkeypatch.setattr(delete_rows, "waiter_for_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_recent_commit", lambda *_: lambda: None)
     return told
 
 

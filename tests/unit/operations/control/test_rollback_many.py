@@ -43,7 +43,10 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.operations.access.tables import find_start_error_of_table, open_tables_for_reading
+from headgate.operations.access.tables import (
+    find_unfinished_rollback_error,
+    open_tables_for_reading,
+)
 from headgate.operations.cli.main import main
 from headgate.operations.control import rollback
 from headgate.operations.control.rollback import (
@@ -170,7 +173,7 @@ def test_rollback_1_the_same_command_finishes_what_was_interrupted(
     assert made == [LEDGER, CLICKS, LATE, ORDERS, LEDGER][: calls + 1]
     if calls < 4:
         with open_tables_for_reading(settings) as tables:
-            error = find_start_error_of_table(tables)
+            error = find_unfinished_rollback_error(tables)
         assert isinstance(error, RollbackUnfinished)
         for refused in (
             lambda: plan_rollback(settings, "1.2"),

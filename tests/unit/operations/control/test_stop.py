@@ -224,7 +224,7 @@ def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
         return can_read(of)
 
     monkeypatch.setattr(process, "is_stopped", read)
-    process.wait_until_readable(settings, threading.Event(), lambda: turns.append(1), 0)
+    process.wait_until_table_readable(settings, threading.Event(), lambda: turns.append(1), 0)
     assert len(turns) == 3
 
 

@@ -32,7 +32,7 @@ from headgate.operations.control.resolve_stop import ClaimedSink, resolve_stop
 from headgate.operations.many_tables.replay_quarantined import ReplayedTable, replay_tables
 from headgate.operations.many_tables.rewrite_expired_commits import (
     RewrittenTable,
-    rewrite_expired_of_tables,
+    rewrite_expired_commits_of_tables,
 )
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
@@ -42,7 +42,7 @@ from headgate.tables.iceberg.table import IcebergTable
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told, and nobody waits for a good moment; the brokers are not there."""
     monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "waiter_for_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_recent_commit", lambda *_: lambda: None)
     for module in (rollback, set_offsets):
         monkeypatch.setattr(module, "require_stopped", lambda _: None)
 
@@ -122,7 +122,7 @@ def test_a_deletion_while_records_are_replayed_is_told(
     commit, first = IcebergTable.commit, [True]
 
     def meanwhile(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.gives_rows_back and first:
+        if attempt.record.is_replay_or_reread and first:
             first.clear()
             deleted(diverted.settings, None, "offset = 3")
         return commit(self, attempt)
@@ -169,7 +169,7 @@ def test_a_row_that_expired_came_and_was_deleted_is_not_written_again(
         deleted(late.settings, "offset = 3", None, CLICKS)
     if compacted:
         compact(late)
-    assert rewrite_expired_of_tables(late.settings, [CLICKS]) == (
+    assert rewrite_expired_commits_of_tables(late.settings, [CLICKS]) == (
         RewrittenTable(CLICKS, 1, there=1, deleted=1),
     )
     assert offsets(late) == [2, 4, 5]
@@ -178,7 +178,7 @@ def test_a_row_that_expired_came_and_was_deleted_is_not_written_again(
 def test_all_rows_of_a_expired_pending_commit_were_deleted_and_stay_so(late: Shop) -> None:
     deleted(late.settings, "offset in (3, 4)", None, CLICKS)
     compact(late)
-    assert rewrite_expired_of_tables(late.settings, [CLICKS]) == (
+    assert rewrite_expired_commits_of_tables(late.settings, [CLICKS]) == (
         RewrittenTable(CLICKS, 1, deleted=2),
     )
     assert offsets(late) == [2, 5]
@@ -190,14 +190,14 @@ def test_where_no_snapshot_tells_whether_rows_came_nothing_is_written_again(late
     late.commits({CLICKS: [6]})
     expire_all_but_refs(late.catalog, CLICKS)
     with pytest.raises(DeletedBack, match="has expired with older snapshots"):
-        rewrite_expired_of_tables(late.settings, [CLICKS])
+        rewrite_expired_commits_of_tables(late.settings, [CLICKS])
     assert offsets(late) == [2, 6]
 
 
 def test_a_deletion_tells_of_rows_that_expired_and_were_not_looked_at(late: Shop) -> None:
     (done,) = deleted(late.settings, "offset = 3", None, CLICKS)
     assert (done.rows, done.expired) == (1, 3)
-    rewrite_expired_of_tables(late.settings, [CLICKS])
+    rewrite_expired_commits_of_tables(late.settings, [CLICKS])
     (done,) = deleted(late.settings, "offset = 5", None, CLICKS)
     assert (done.rows, done.expired) == (1, 0)
 
@@ -208,7 +208,9 @@ def test_an_older_commit_that_is_left_tells_that_rows_never_came(shop: Shop) -> 
     oldest = shop.catalog.load_table(CLICKS).snapshots()[0].snapshot_id
     expires(shop, shop.decides({CLICKS: [3]}))
     shop.catalog.load_table(CLICKS).maintenance.expire_snapshots().by_id(oldest).commit()
-    assert rewrite_expired_of_tables(shop.settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
+    assert rewrite_expired_commits_of_tables(shop.settings, [CLICKS]) == (
+        RewrittenTable(CLICKS, 1),
+    )
     assert offsets(shop) == [1, 2, 3]
 
 
@@ -247,7 +249,7 @@ def test_the_table_lists_the_offsets_of_deleted_records(
     deleted(settings, "offset = 3")
     deleted(settings, "offset in (4, 8) and partition = 0")
     listed = read_history(filled_sink.table.refresh(), SINK, "main").deleted
-    assert (listed.rows, listed.unlisted_count) == (4, 0)
+    assert (listed.rows, listed.unidentified_row_count) == (4, 0)
     known = {at.partition: bitmap_of_ranges(found) for at, found in listed.offsets.items()}
     assert known == {0: BitMap64([3, 4, 8]), 1: BitMap64([3])}
 

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.operations.demo.workspace import locking_emptied_folder
+from headgate.operations.demo.workspace import emptying_and_locking_folder
 
 
 def test_it_is_made_and_kept_and_begun_anew(tmp_path: Path) -> None:
     where = tmp_path / "a" / "demo"
-    with locking_emptied_folder(where) as folder:
+    with emptying_and_locking_folder(where) as folder:
         assert folder.is_absolute()
         (folder / "warehouse").mkdir()
         (folder / "warehouse" / "file").touch()
         (folder / "sink.toml").touch()
     assert (where / "sink.toml").exists()
-    with locking_emptied_folder(where):
+    with emptying_and_locking_folder(where):
         assert not (where / "sink.toml").exists()
         assert not (where / "warehouse").exists()
 
@@ -26,19 +26,19 @@ def test_it_is_made_and_kept_and_begun_anew(tmp_path: Path) -> None:
 def test_what_is_not_a_demos_is_never_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("42")
     with pytest.raises(ConfigurationError, match="not empty and not a demo's folder"):
-        locking_emptied_folder(tmp_path).__enter__()
+        emptying_and_locking_folder(tmp_path).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_two_at_once_do_not_share_it(tmp_path: Path) -> None:
-    with locking_emptied_folder(tmp_path) as folder:
+    with emptying_and_locking_folder(tmp_path) as folder:
         (folder / "sink.toml").touch()
         with pytest.raises(ConfigurationError, match="another demo is running"):
-            locking_emptied_folder(tmp_path).__enter__()
+            emptying_and_locking_folder(tmp_path).__enter__()
         assert (folder / "sink.toml").exists()
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"file.* cannot be written"):
-        locking_emptied_folder(tmp_path / "file" / "demo").__enter__()
+        emptying_and_locking_folder(tmp_path / "file" / "demo").__enter__()

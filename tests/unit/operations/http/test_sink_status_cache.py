@@ -23,7 +23,7 @@ from headgate.operations.http.app import (
     follow_sink_files,
     require_same_http_and_describe_when,
     serve_sinks,
-    serve_with_meters,
+    serving_with_meters_if_configured,
 )
 from headgate.operations.http.sink_status_cache import (
     ServedSink,
@@ -200,7 +200,7 @@ def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.Mon
     settings = replace(parse(MINIMAL), http=HttpSettings(listen="127.0.0.1:0"))
     with (
         pytest.raises(ConfigurationError, match="uvicorn") as refused,
-        serve_with_meters(settings),
+        serving_with_meters_if_configured(settings),
     ):
         pytest.fail("it serves")
     assert "headgate[http]" in refused.value.hint

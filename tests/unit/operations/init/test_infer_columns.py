@@ -13,7 +13,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from headgate.config.sink_sections import FormatSettings
-from headgate.data_plane.formats.column_options import ColumnRule, with_marks_of_rule
+from headgate.data_plane.formats.column_options import ColumnRule, with_read_options_of_rule
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.operations.init.infer_columns import (
     COLUMNS_MAX,
@@ -186,5 +186,5 @@ def test_every_record_fits_the_columns_that_were_proposed_from_it(documents: lis
         return
     schema = schema_to_pyarrow(Schema(*parse_columns({k: each.type for k, each in own.items()})))
     rules = {k: ColumnRule(unit=each.unit, as_text=each.as_text) for k, each in own.items()}
-    marked = pa.schema([with_marks_of_rule(column, rules[column.name]) for column in schema])
+    marked = pa.schema([with_read_options_of_rule(column, rules[column.name]) for column in schema])
     assert JsonRecords().decode(values, marked).num_rows == len(values)

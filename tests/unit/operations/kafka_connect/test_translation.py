@@ -37,7 +37,7 @@ def verdict(sink: Translated, key: str) -> Verdict:
 def test_one_table_is_translated_without_anything_missing() -> None:
     sink = one()
     assert not sink.refused_fates
-    assert not sink.missing_fates
+    assert not sink.fates_to_add_by_hand
     assert at(sink, "table", "identifier") == "lake.trips"
     assert at(sink, "format", "type") == "json"
     assert at(sink, "catalog", "properties", "uri") == "https://catalog.example"
@@ -295,7 +295,7 @@ def test_a_pattern_of_topics_needs_one_by_name() -> None:
     assert verdict(one(pattern), "topics.regex") is Verdict.MISSING
     sink = one(pattern, topic="shop.a")
     assert at(sink, "source", "topics") == ["shop.a", r"^(?:shop[.].*)\Z"]
-    assert not sink.missing_fates
+    assert not sink.fates_to_add_by_hand
 
 
 def test_bad_records_that_connect_drops_are_kept() -> None:

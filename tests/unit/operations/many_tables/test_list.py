@@ -29,7 +29,7 @@ from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTab
 from headgate.operations.status.report import MEND_TABLES
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 SINK = SinkName("trips")
 ROUTES = """
@@ -52,7 +52,7 @@ class Desk:
         self.catalog = load_catalog("default", catalog_properties(self.path.parent))
         self.number = 0
         self.write("")
-        ensure_table(self.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+        create_table_if_missing(self.catalog, "db.ledger", TableDeclaration({"note": "string"}))
         self.decides()
 
     def write(self, more: str) -> None:
@@ -75,7 +75,7 @@ class Desk:
 
     def delivers(self, name: str, number: int) -> None:
         """The table is there, and was delivered up to a transaction."""
-        ensure_table(self.catalog, name, TableDeclaration({"id": "long"}))
+        create_table_if_missing(self.catalog, name, TableDeclaration({"id": "long"}))
         table, primary = self.table(name), self.table("db.ledger").read().uuid
         delivery = replace(
             record(1, number, sink=SINK), primary=primary, valid_through_ms=1_000 * number
@@ -232,7 +232,7 @@ def test_reread_resumes_first(
     monkeypatch.setattr(tables, "resume_and_wait_until_open", lambda _, names: tuple(names))
     monkeypatch.setattr(
         rewrite_expired_commits,
-        "rewrite_expired_of_tables",
+        "rewrite_expired_commits_of_tables",
         lambda _, names: tuple(RewrittenTable(n, 7, 2) for n in names),
     )
     told = desk.asks("resume", "db.one", "--reread").stdout.splitlines()

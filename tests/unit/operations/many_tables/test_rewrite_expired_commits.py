@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.rewrite_expired_commits import (
     RewrittenTable,
-    rewrite_expired_of_tables,
+    rewrite_expired_commits_of_tables,
 )
 from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table import IcebergTable
@@ -81,9 +81,9 @@ def findings(settings: SinkSettings) -> set[str]:
 
 def test_what_expired_is_written_again_once(shop: Shop, settings: SinkSettings) -> None:
     assert findings(settings) == {"rows-expired"}
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
     assert offsets(shop) == [2, 3, 4, 5]
     report = audit(settings, with_source=False)
     assert report.findings == ()
@@ -91,12 +91,12 @@ def test_what_expired_is_written_again_once(shop: Shop, settings: SinkSettings) 
 
 
 def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: SinkSettings) -> None:
-    assert rewrite_expired_of_tables(settings, []) == (RewrittenTable(CLICKS, 3),)
+    assert rewrite_expired_commits_of_tables(settings, []) == (RewrittenTable(CLICKS, 3),)
 
 
 def test_without_names_a_suspended_table_is_passed_over(shop: Shop, settings: SinkSettings) -> None:
     _suspend(shop)
-    assert rewrite_expired_of_tables(settings, []) == ()
+    assert rewrite_expired_commits_of_tables(settings, []) == ()
     assert offsets(shop) == [2]
 
 
@@ -104,7 +104,7 @@ def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
     """Whoever clears orphans away takes those of expired pending commits."""
     record = shop.ledger.read().record
     assert record is not None
-    rewrite_expired_of_tables(settings, [CLICKS])
+    rewrite_expired_commits_of_tables(settings, [CLICKS])
     io = shop.catalog.load_table(CLICKS).io
     for pending_commit in record.expired:
         for file in read_staged_files(io, pending_commit.manifest):
@@ -124,7 +124,9 @@ def test_what_a_delivery_brought_that_was_slept_through_is_not_doubled(
     assert isinstance(shop.table(CLICKS).commit(late), Landed)
     (other,) = shop.decides({CLICKS: [5]})
     expires(shop, [other])
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 1, there=2),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (
+        RewrittenTable(CLICKS, 1, there=2),
+    )
     assert offsets(shop) == [2, 3, 4, 5]
     assert findings(settings) == set()
 
@@ -136,7 +138,9 @@ def test_some_rows_of_a_file_are_there(shop: Shop, settings: SinkSettings) -> No
     (row,) = [row for row in table.scan().to_arrow().to_pylist() if row["offset"] == 2]
     arrow = table.schema().as_arrow()
     table.append(type(table.scan().to_arrow()).from_pylist([row | {"offset": 4}], schema=arrow))
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 2, there=1),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (
+        RewrittenTable(CLICKS, 2, there=1),
+    )
     assert offsets(shop) == [2, 3, 4, 5]
 
 
@@ -148,7 +152,7 @@ def test_offsets_of_a_topic_that_was_created_anew_tell_nothing(
     pending_commits = shop.decides({CLICKS: [4]}, topic_ids={"shop": TopicId("topic-id-2")})
     assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     with pytest.raises(RereadRefused, match="shop was re-created"):
-        rewrite_expired_of_tables(settings, [CLICKS])
+        rewrite_expired_commits_of_tables(settings, [CLICKS])
     assert offsets(shop) == [2, 4]
 
 
@@ -160,7 +164,7 @@ def test_while_it_may_still_be_delivered_nothing_is_written(
     pending_commits = shop.decides({CLICKS: [3]})
     expires(shop, pending_commits, delivered=False)
     with pytest.raises(RetryLater, match="are no newer than what expired"):
-        rewrite_expired_of_tables(settings, [CLICKS])
+        rewrite_expired_commits_of_tables(settings, [CLICKS])
     assert offsets(shop) == [2]
 
 
@@ -176,16 +180,16 @@ def test_while_older_rows_or_more_of_the_same_transaction_are_pending_nothing_is
         still = tuple(replace(each, transaction=expired[0].transaction) for each in still)
     expires(shop, expired, still=still)
     with pytest.raises(RetryLater, match="are no newer than what expired"):
-        rewrite_expired_of_tables(settings, [CLICKS])
+        rewrite_expired_commits_of_tables(settings, [CLICKS])
     assert offsets(shop) == [2]
 
 
 def test_deliveries_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkSettings) -> None:
-    rewrite_expired_of_tables(settings, [CLICKS])
+    rewrite_expired_commits_of_tables(settings, [CLICKS])
     shop.commits({CLICKS: [6]})
     expires(shop, shop.decides({CLICKS: [7]}))
     assert findings(settings) == {"rows-expired"}
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
     assert offsets(shop) == [2, 3, 4, 5, 6, 7]
     assert findings(settings) == set()
 
@@ -193,11 +197,11 @@ def test_deliveries_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkS
 def test_a_delivery_that_was_slept_through_is_refused(shop: Shop, settings: SinkSettings) -> None:
     pending_commits = shop.decides({CLICKS: [6]})
     late = shop.delivery(CLICKS, pending_commits)
-    rewrite_expired_of_tables(settings, [CLICKS])
+    rewrite_expired_commits_of_tables(settings, [CLICKS])
     assert isinstance(shop.table(CLICKS).commit(late), Refused)
     assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     assert offsets(shop) == [2, 3, 4, 5, 6]
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
 
 
 def test_of_two_that_do_it_at_once_the_second_finds_it_done(
@@ -206,13 +210,15 @@ def test_of_two_that_do_it_at_once_the_second_finds_it_done(
     commit, first = IcebergTable.commit, [True]
 
     def raced(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.gives_rows_back and first:
+        if attempt.record.is_replay_or_reread and first:
             first.clear()
-            assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
+            assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (
+                RewrittenTable(CLICKS, 3),
+            )
         return commit(self, attempt)
 
     monkeypatch.setattr(IcebergTable, "commit", raced)
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS),)
     assert offsets(shop) == [2, 3, 4, 5]
     assert _reread_files(shop) == 1, "those of the refused call are gone"
 
@@ -224,7 +230,7 @@ def test_an_answer_that_is_lost_doubles_nothing(
     commit, lost = IcebergTable.commit, [True]
 
     def losing(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.gives_rows_back and lost:
+        if attempt.record.is_replay_or_reread and lost:
             lost.clear()
             if landed:
                 commit(self, attempt)
@@ -233,11 +239,11 @@ def test_an_answer_that_is_lost_doubles_nothing(
 
     monkeypatch.setattr(IcebergTable, "commit", losing)
     if landed:
-        assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
+        assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     else:
         with pytest.raises(RetryLater, match="could not be written again"):
-            rewrite_expired_of_tables(settings, [CLICKS])
-        assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
+            rewrite_expired_commits_of_tables(settings, [CLICKS])
+        assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
 
 
@@ -246,7 +252,7 @@ def test_columns_that_came_since_are_null_in_what_expired(
 ) -> None:
     with shop.catalog.load_table(CLICKS).update_schema() as update:
         update.add_column("tip", LongType())
-    assert rewrite_expired_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
 
 
@@ -311,7 +317,7 @@ def test_what_is_not_to_be_had_is_refused_by_name(
 ) -> None:
     happens(shop)
     with pytest.raises(error, match=why):
-        rewrite_expired_of_tables(settings, [CLICKS])
+        rewrite_expired_commits_of_tables(settings, [CLICKS])
     assert _reread_files(shop) == 0
 
 
@@ -320,12 +326,12 @@ def test_what_cannot_be_meant_is_refused_by_name(settings: SinkSettings) -> None
         settings.tables, record_columns=replace(settings.tables.record_columns, topic="")
     )
     with pytest.raises(ReplayUnfit, match="names no topic, partition and offset"):
-        rewrite_expired_of_tables(replace(settings, tables=plain), [CLICKS])
+        rewrite_expired_commits_of_tables(replace(settings, tables=plain), [CLICKS])
 
 
 def test_a_sink_of_one_table_has_none_to_resume(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="fills one table"):
-        rewrite_expired_of_tables(parse(sink_file_text(tmp_path)), [CLICKS])
+        rewrite_expired_commits_of_tables(parse(sink_file_text(tmp_path)), [CLICKS])
 
 
 def _reread_files(shop: Shop) -> int:

@@ -19,7 +19,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.render_command_results import show_status
 from headgate.operations.status import status as module
-from headgate.operations.status.rejected_records import select_newest
+from headgate.operations.status.rejected_records import select_rows_of_newest_commit
 from headgate.operations.status.report import RejectedRecord, StatusReport
 from headgate.operations.status.status import read_status
 from headgate.tables.iceberg import dead_letter_rows
@@ -127,4 +127,4 @@ def test_of_a_table_that_is_not_told_by_files_the_rows_say_which_are_the_newest(
         {"sink": sink, "epoch": epoch, "transaction": number, "offset": offset}
         for offset, (sink, epoch, number) in enumerate(said)
     )
-    assert [row["offset"] for row in select_newest(rows, SinkName("t"))] == [1, 4]
+    assert [row["offset"] for row in select_rows_of_newest_commit(rows, SinkName("t"))] == [1, 4]

@@ -33,7 +33,9 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_read_last_events", lambda *_: [])
     monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 0)
-    monkeypatch.setattr("headgate.operations.access.tables.require_never_filled", lambda *_: None)
+    monkeypatch.setattr(
+        "headgate.operations.access.tables.require_table_never_filled", lambda *_: None
+    )
 
 
 def test_a_first_start_that_the_tables_columns_refuse(made: None, sink_file: Path) -> None:

@@ -16,7 +16,7 @@ from headgate.runtime.fleet.linux_process_calls import (
     LATELY_S,
     MEASURE_S,
     ProcessWatch,
-    machine_memory_mib,
+    machine_or_cgroup_memory_mib,
     private_bytes,
     process_tree,
     resident_bytes,
@@ -137,4 +137,4 @@ def test_memory_of_what_a_process_has_started_is_found() -> None:
 
 
 def test_memory_here_is_that_of_a_machine() -> None:
-    assert 64 < machine_memory_mib() < 1 << 30
+    assert 64 < machine_or_cgroup_memory_mib() < 1 << 30

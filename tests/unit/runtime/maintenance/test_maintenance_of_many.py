@@ -110,7 +110,7 @@ def test_a_suspended_table_is_left_as_it_is(shop: ManyTables) -> None:
     first = table.metadata.snapshots[1].snapshot_id
     table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
     shop.sink.produce(10)
-    shop.sink.run_until(lambda: ADDED in shop.sink.suspended_tables())
+    shop.sink.run_until(lambda: ADDED in shop.sink.reasons_of_suspended_tables())
     before = shop.catalog.load_table(ADDED).metadata_location
 
     code, done = maintain(shop)

@@ -80,7 +80,7 @@ def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again
     signals.close()
     stored.clear()
     signals._refresh_s = 0.0
-    assert [signals._send_next_signal() for _ in range(3)] == [False] * 3
+    assert [signals._send_next_signal_and_has_none_left() for _ in range(3)] == [False] * 3
     assert stored == [Said("a-uuid", 5 * HOUR).to_offset_metadata()]
 
 

@@ -344,8 +344,10 @@ def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> N
     kept = Kept()
     meters = SinkMeters(kept, SETTINGS)
     life = meters.start_coordinator_meters(LIFE)
-    life.maintenance.on_round_end(Done("db.a", live_files=7, compacted_files=5, orphans=2), False)
-    life.maintenance.on_round_end(Done("db.b"), True)
+    life.maintenance.on_table_round_end(
+        Done("db.a", live_files=7, compacted_files=5, orphans=2), False
+    )
+    life.maintenance.on_table_round_end(Done("db.b"), True)
     assert kept.counts == {
         (names.MAINTENANCE_ROUNDS, "done,db.a"): 1,
         (names.MAINTENANCE_REWRITTEN, "db.a"): 5,

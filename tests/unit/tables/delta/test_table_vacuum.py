@@ -37,7 +37,7 @@ from headgate.operations.audit.audit import audit
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.staged_file_lists import StagedFileLists
 from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, FixedColumns
-from headgate.testing.contract.world import BEGIN, COLUMNS, source_places
+from headgate.testing.contract.world import BEGIN, COLUMNS, source_coordinates
 from headgate.testing.contract.world import sometimes_bad_value as value
 from headgate.testing.sink_in_process import SinkInProcess
 
@@ -184,7 +184,7 @@ def test_records_of_files_that_a_vacuum_removed_are_written_again(
     sink.produce(30)
     sink.run_until_settled()
     assert vacuumed
-    assert places(lake) == source_places(sink)
+    assert places(lake) == source_coordinates(sink)
     assert not audit(sink.settings, with_source=False).findings
 
 
@@ -210,7 +210,7 @@ def test_pending_8_a_pending_commit_whose_file_is_gone_expires_and_later_ones_ar
     sink.clock.advance(sink.settings.coordinator.claim_age_max_ms)
     sink.produce(30)
     sink.run_until_settled()
-    missing = sorted(set(source_places(sink)) - set(places(lake)))
+    missing = sorted(set(source_coordinates(sink)) - set(places(lake)))
     assert 9 <= len(missing) <= 18
     found = {each.what for each in audit(sink.settings, with_source=False).findings}
     assert found == {"rows-expired"}

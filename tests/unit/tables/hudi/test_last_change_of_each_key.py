@@ -110,7 +110,7 @@ def test_key_3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
     counts = fold.count_keys()
     assert counts == KeyCounts(inserted=2, updated=1, deleted=1, absent=1, superseded=4)
     assert json.dumps(asdict(counts)), "the commit's record says them"
-    paths = list(fold.iterate_new_row_files("new"))
+    paths = list(fold.write_or_reuse_new_row_files("new"))
     assert names(paths) == ["1 at 5", "1 at 6", "2 at 2"]
     assert paths[0] == whole.path, "a file is written anew only where it has to be"
     assert len(list((tmp_path / "new").iterdir())) == 1
@@ -127,7 +127,7 @@ def test_key_3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets
     fold = files.numbered([(anew, 1), (before, 0), (files.gone((3, "a", "x", 0, 2)), 1)])
     fold.note_table_rows(live((3, "a", "x", 0)))
     assert fold.count_keys() == KeyCounts(inserted=3, deleted=1, superseded=3)
-    paths = list(fold.iterate_new_row_files("new"))
+    paths = list(fold.write_or_reuse_new_row_files("new"))
     assert names(paths) == ["1 at 1", "2 at 0", "4 at 4"]
     assert paths[0] == anew.path
     assert fold.keys_to_delete().to_pylist() == [{"id": 3, "zone": "a"}]
@@ -193,6 +193,6 @@ def test_key_3_the_fold_is_that_of_a_dictionary(
         absent=len(lost - before),
         superseded=len(told) - len(last),
     )
-    found = sorted(names(list(fold.iterate_new_row_files("new"))))
+    found = sorted(names(list(fold.write_or_reuse_new_row_files("new"))))
     assert found == sorted(f"{id_} at {o}" for (id_, _), (o, goes) in last.items() if not goes)
     assert {tuple(each.values()) for each in fold.keys_to_delete().to_pylist()} == lost & before

@@ -115,17 +115,17 @@ def test_who_slept_behind_its_commit_does_not_take_a_later_one_back(
     put = late._folder.put
 
     def slept(name: str, data: bytes) -> None:
-        other.keep_commit(landed(2))
+        other.store_landed_commit(landed(2))
         put(name, data)
 
     with monkeypatch.context() as patched:
         patched.setattr(late._folder, "put", slept)
-        late.keep_commit(landed(1))
-    assert late.read_kept_commit() == other.read_kept_commit() == landed(2)
-    late.keep_commit(landed(1))
-    assert late.read_kept_commit() == landed(2)
-    late.keep_commit(landed(3))
-    assert other.read_kept_commit() == landed(3)
+        late.store_landed_commit(landed(1))
+    assert late.read_stored_landed_commit() == other.read_stored_landed_commit() == landed(2)
+    late.store_landed_commit(landed(1))
+    assert late.read_stored_landed_commit() == landed(2)
+    late.store_landed_commit(landed(3))
+    assert other.read_stored_landed_commit() == landed(3)
     assert len(place.folder.files_below(f"{AUX}/sink/landed")) == 1
 
 
@@ -134,16 +134,16 @@ def test_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
 ) -> None:
     place = table(tmp_path)
     reader, other = (Reservations(place, SinkName("sink")) for _ in range(2))
-    other.keep_commit(landed(1))
+    other.store_landed_commit(landed(1))
     read = reader._folder.read
 
     def slept(name: str) -> bytes:
         if "1.json" in name:
-            other.keep_commit(landed(2))
+            other.store_landed_commit(landed(2))
         return read(name)
 
     monkeypatch.setattr(reader._folder, "read", slept)
-    assert reader.read_kept_commit() == landed(2)
+    assert reader.read_stored_landed_commit() == landed(2)
 
 
 def test_a_commit_is_announced_until_it_is_kept_and_others_do_not_hide_it(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_commit_is_announced_until_it_is_kept_and_others_do_not_hide_it(tmp_pa
     for number in (1, 2, 3):
         kept.announce_commit(replace(landed(number), tag=0))
     assert kept.find_landed_commits(archived.get) == [landed(2), landed(1)]
-    kept.keep_commit(landed(2))
+    kept.store_landed_commit(landed(2))
     assert kept.find_landed_commits({}.get) == [landed(2)]
     assert kept.find_landed_commits(archived.get) == [landed(2), landed(1)]
     kept.forbid_completion(landed(1).instant)
@@ -168,7 +168,7 @@ def test_a_commit_that_a_former_version_announced_is_found(tmp_path: Path) -> No
     kept = Reservations(place, SinkName("sink"))
     kept._put_commit(kept._formerly_coming, replace(landed(1), tag=0))
     assert kept.find_landed_commits({landed(1).instant: 1}.get) == [landed(1)]
-    kept.keep_commit(landed(2))
+    kept.store_landed_commit(landed(2))
     assert kept.read_announced_commits() == []
 
 
@@ -181,7 +181,7 @@ def test_who_reads_while_an_announced_commit_is_kept_finds_it(
     read = reader._folder.read
 
     def slept(name: str) -> bytes:
-        other.keep_commit(landed(1))
+        other.store_landed_commit(landed(1))
         return read(name)
 
     monkeypatch.setattr(reader._folder, "read", slept)
@@ -191,13 +191,13 @@ def test_who_reads_while_an_announced_commit_is_kept_finds_it(
 def test_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Path) -> None:
     place = table(tmp_path)
     kept = Reservations(place, SinkName("sink"))
-    kept.keep_commit(landed(1))
+    kept.store_landed_commit(landed(1))
     written, formerly = f"{AUX}/sink/landed/1.json", f"{AUX}/sink/newest.json"
     place.folder.put(formerly, place.folder.read(written))
     place.folder.remove_quietly([written])
-    assert kept.read_kept_commit() == landed(1)
-    kept.keep_commit(landed(2))
-    assert kept.read_kept_commit() == landed(2)
+    assert kept.read_stored_landed_commit() == landed(1)
+    kept.store_landed_commit(landed(2))
+    assert kept.read_stored_landed_commit() == landed(2)
     with pytest.raises(FileNotFoundError):
         place.folder.read(formerly)
 
@@ -301,7 +301,7 @@ def test_rows_of_a_secondary_are_kept_as_its_own_properties_say(tmp_path: Path) 
 def test_what_a_table_is_to_keep_of_ours_lies_beside_it(tmp_path: Path) -> None:
     place = table(tmp_path)
     assert place.file_schema().properties == {}
-    place.keep_properties({"headgate.raw-name": "Shop.Orders", PROVIDER: "any"})
+    place.store_own_properties({"headgate.raw-name": "Shop.Orders", PROVIDER: "any"})
     assert place.file_schema().properties == {"headgate.raw-name": "Shop.Orders"}
 
 

@@ -21,8 +21,8 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.tables.iceberg.catalog import (
-    as_missing_rights,
     load_catalog,
+    missing_rights_or_none,
     translate_catalog_error,
 )
 
@@ -131,4 +131,4 @@ def test_a_right_that_was_taken_is_named_by_one_code() -> None:
     """Reading is tried again, as ``Unreachable``; the table's trouble is the missing right."""
     error = Unreachable(str(MissingRights("table db.orders cannot be read")))
     error.__cause__ = ForbiddenError("this principal may not")
-    assert str(as_missing_rights(error)) == "HG-103 table db.orders cannot be read"
+    assert str(missing_rights_or_none(error)) == "HG-103 table db.orders cannot be read"

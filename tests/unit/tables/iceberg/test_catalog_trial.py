@@ -25,7 +25,7 @@ def test_a_table_that_may_have_been_made_is_named(
     monkeypatch.setattr(catalog, "create_table", made_unheard)
     trial = CatalogTrial(catalog, "db", "scratch")
     with pytest.raises(Unreachable, match="may have been made all the same") as found:
-        trial.create_tables()
+        trial.create_tables_and_locate()
     assert "look for db.scratch, and drop it" in str(found.value)
     assert catalog.table_exists("db.scratch")
     catalog.close()

@@ -10,7 +10,7 @@ from support.local_catalog import LocalCatalog
 
 from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
 from headgate.tables.iceberg.manifests_v3 import read_manifest_list
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
@@ -18,7 +18,7 @@ def test_files_and_staged_manifests_of_one_commit_are_all_listed(
     sqlite_catalog: LocalCatalog, version: str
 ) -> None:
     declared = TableDeclaration({"id": "long"}, properties={"format-version": version})
-    ensure_table(sqlite_catalog.catalog, "db.t", declared)
+    create_table_if_missing(sqlite_catalog.catalog, "db.t", declared)
     table = sqlite_catalog.catalog.load_table("db.t")
 
     alone, (staged,) = _list_one_row(table, 1, None)

@@ -144,7 +144,7 @@ def test_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> Non
     snapshot = table.current_snapshot()
     assert snapshot
     (data,) = manifests_v3.read_manifest_list(table.io, snapshot.manifest_list)
-    anew, deletes = (manifests_v3.manifest_without_row_ids(data) for _ in range(2))
+    anew, deletes = (manifests_v3.manifest_without_first_row_id(data) for _ in range(2))
     deletes[3] = ManifestContent.DELETES
     output = table.io.new_output(f"{table.location()}/metadata/list.avro")
     with manifests_v3.ManifestListWriter(

@@ -34,14 +34,14 @@ from support.local_catalog import LocalCatalog
 from headgate.tables.iceberg import metadata_files
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.metadata_files import MetadataFiles
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
 NAME = "db.t"
 
 
 def made(catalog: Catalog, version: int = 2, **properties: str) -> Table:
     asked = {"format-version": str(version), **properties}
-    ensure_table(catalog, NAME, TableDeclaration({"id": "long"}, properties=asked))
+    create_table_if_missing(catalog, NAME, TableDeclaration({"id": "long"}, properties=asked))
     return catalog.load_table(NAME)
 
 

@@ -9,7 +9,10 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from headgate.control_protocol.errors import StopSink
-from headgate.tables.iceberg.supported_tables import raise_if_metadata_unknown, require_supported
+from headgate.tables.iceberg.supported_tables import (
+    raise_if_metadata_not_understood,
+    require_supported,
+)
 
 
 def field(kind: Any = "long", **more: Any) -> dict[str, Any]:
@@ -104,12 +107,12 @@ def test_metadata_that_pyiceberg_does_not_know_stops_the_sink(
     with pytest.raises(Exception) as caught:
         metadata(column, **changes)
     with pytest.raises(StopSink, match=r"table db\.t has metadata that is not understood") as stop:
-        raise_if_metadata_unknown("db.t", caught.value)
+        raise_if_metadata_not_understood("db.t", caught.value)
     assert said in str(stop.value)
 
 
 def test_what_may_pass_does_not_stop_it() -> None:
     with pytest.raises(Exception) as caught:
         TableMetadataUtil.parse_raw("<html>busy</html>")
-    raise_if_metadata_unknown("db.t", caught.value)
-    raise_if_metadata_unknown("db.t", ConnectionError("reset"))
+    raise_if_metadata_not_understood("db.t", caught.value)
+    raise_if_metadata_not_understood("db.t", ConnectionError("reset"))

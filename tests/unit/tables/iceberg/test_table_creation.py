@@ -18,7 +18,7 @@ from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import (
     TableDeclaration,
     build_partition_spec,
-    ensure_table,
+    create_table_if_missing,
 )
 from headgate.tables.iceberg.type_parser import parse_columns
 
@@ -44,7 +44,7 @@ def test_a_table_is_created_as_declared(catalog: Catalog) -> None:
     declaration = TableDeclaration(
         COLUMNS, ["day(at)", "bucket(16, id)", "truncate(4, zone)", "zone"], comments={"id": "key"}
     )
-    assert ensure_table(catalog, "a.b.trips", declaration) is True
+    assert create_table_if_missing(catalog, "a.b.trips", declaration) is True
     table = catalog.load_table("a.b.trips")
     assert table.format_version == 2
     assert [(f.name, str(f.field_type), f.required) for f in table.schema().fields] == [
@@ -72,7 +72,7 @@ def test_declared_properties_and_location_win(catalog: Catalog, tmp_path: Path) 
         properties={"write.parquet.compression-codec": "snappy", "mine": "yes"},
         location=f"file://{tmp_path}/elsewhere",
     )
-    ensure_table(catalog, "ns.trips", declaration)
+    create_table_if_missing(catalog, "ns.trips", declaration)
     table = catalog.load_table("ns.trips")
     assert table.properties["write.parquet.compression-codec"] == "snappy"
     assert table.properties["mine"] == "yes"
@@ -80,22 +80,22 @@ def test_declared_properties_and_location_win(catalog: Catalog, tmp_path: Path) 
 
 
 def test_a_table_that_is_there_is_left_alone(catalog: Catalog) -> None:
-    ensure_table(catalog, "ns.trips", TableDeclaration(COLUMNS))
+    create_table_if_missing(catalog, "ns.trips", TableDeclaration(COLUMNS))
     before = catalog.load_table("ns.trips").metadata_location
-    assert ensure_table(catalog, "ns.trips", None) is False
-    assert ensure_table(catalog, "ns.trips", TableDeclaration({"other": "int"})) is False
+    assert create_table_if_missing(catalog, "ns.trips", None) is False
+    assert create_table_if_missing(catalog, "ns.trips", TableDeclaration({"other": "int"})) is False
     assert catalog.load_table("ns.trips").metadata_location == before
 
 
 def test_no_table_and_no_declaration_is_named(catalog: Catalog) -> None:
     with pytest.raises(TableMissing, match=r"ns\.trips does not exist"):
-        ensure_table(catalog, "ns.trips", None)
+        create_table_if_missing(catalog, "ns.trips", None)
 
 
 def test_many_create_at_once_and_one_has_created(tmp_path: Path) -> None:
     def create(_: int) -> bool:
         with open_catalog(tmp_path) as catalog:
-            return ensure_table(catalog, "a.b.trips", TableDeclaration(COLUMNS))
+            return create_table_if_missing(catalog, "a.b.trips", TableDeclaration(COLUMNS))
 
     with ThreadPoolExecutor(4) as threads:
         assert sorted(threads.map(create, range(4))) == [False, False, False, True]
@@ -105,13 +105,15 @@ def test_many_create_at_once_and_one_has_created(tmp_path: Path) -> None:
 def test_another_format_version_is_refused(catalog: Catalog, version: str) -> None:
     declaration = TableDeclaration(COLUMNS, properties={"format-version": version})
     with pytest.raises(ConfigurationError, match="format versions 2 and 3 only"):
-        ensure_table(catalog, "ns.trips", declaration)
+        create_table_if_missing(catalog, "ns.trips", declaration)
 
 
 def test_a_table_of_version_3_may_have_nanoseconds(catalog: Catalog) -> None:
     columns = {"at": "timestamp_ns", "seen": "timestamptz_ns"}
     properties = {"format-version": "3"}
-    ensure_table(catalog, "ns.trips", TableDeclaration(columns, ["hour(at)"], properties))
+    create_table_if_missing(
+        catalog, "ns.trips", TableDeclaration(columns, ["hour(at)"], properties)
+    )
     table = catalog.load_table("ns.trips")
     assert isinstance(table.metadata, TableMetadataV3)
     assert table.metadata.next_row_id == 0
@@ -121,7 +123,7 @@ def test_a_table_of_version_3_may_have_nanoseconds(catalog: Catalog) -> None:
 @pytest.mark.parametrize("kind", ["timestamp_ns", "list<struct<at: timestamptz_ns>>"])
 def test_nanoseconds_need_version_3(catalog: Catalog, kind: str) -> None:
     with pytest.raises(ConfigurationError, match="set the table's property format-version to 3"):
-        ensure_table(catalog, "ns.trips", TableDeclaration({"at": kind}))
+        create_table_if_missing(catalog, "ns.trips", TableDeclaration({"at": kind}))
 
 
 def test_a_table_is_not_partitioned_by_each_nanosecond() -> None:
@@ -159,7 +161,7 @@ def test_the_same_partition_twice_is_refused() -> None:
 def test_a_catalog_that_is_away_is_unreachable(catalog: Catalog, tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(Unreachable, match=r"table ns\.trips cannot be created"):
-        ensure_table(catalog, "ns.trips", TableDeclaration(COLUMNS))
+        create_table_if_missing(catalog, "ns.trips", TableDeclaration(COLUMNS))
 
 
 class AnswerLost:
@@ -180,7 +182,9 @@ def test_f62_a_table_whose_creation_was_not_confirmed_is_found_by_the_next_start
     catalog: Catalog,
 ) -> None:
     with pytest.raises(Unreachable, match="the answer was lost"):
-        ensure_table(cast("Catalog", AnswerLost(catalog)), "a.b", TableDeclaration(COLUMNS))
+        create_table_if_missing(
+            cast("Catalog", AnswerLost(catalog)), "a.b", TableDeclaration(COLUMNS)
+        )
     made = catalog.load_table("a.b").metadata_location
-    assert ensure_table(catalog, "a.b", TableDeclaration(COLUMNS)) is False
+    assert create_table_if_missing(catalog, "a.b", TableDeclaration(COLUMNS)) is False
     assert catalog.load_table("a.b").metadata_location == made

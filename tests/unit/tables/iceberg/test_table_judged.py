@@ -324,7 +324,7 @@ def test_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None
     loaded.delete("number == 4")
     head = world.table().current_snapshot()
     assert head is not None
-    assert expired_lineage._is_tag_proven_by_files(loaded.io, [head], tagged)
+    assert expired_lineage._is_tag_on_line_proven_by_files(loaded.io, [head], tagged)
 
 
 def test_no_snapshot_is_older_than_the_table(

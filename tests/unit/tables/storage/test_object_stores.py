@@ -7,7 +7,7 @@ import pytest
 from headgate.control_protocol.errors import MissingRights
 from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.storage.object_stores import (
-    file_properties,
+    file_io_properties,
     has_long_lived_credentials,
     refused_operation_of,
 )
@@ -88,7 +88,7 @@ def test_executors_get_what_files_take_and_nothing_of_the_catalog() -> None:
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
         "warehouse": "s3://lake",
     }
-    assert set(file_properties(properties)) == {
+    assert set(file_io_properties(properties)) == {
         *("s3.endpoint", "s3.session-token", "gcs.oauth2.token", "adls.sas-token.account"),
         *("client.region", "py-io-impl"),
     }
@@ -111,9 +111,9 @@ def test_the_keys_of_other_stores_stay_behind(location: str, kept: set[str]) -> 
     names = ("s3.secret-access-key", "client.secret-access-key", "client.region", "hdfs.user")
     properties = dict.fromkeys((*names, "gcs.oauth2.token", "adls.account-key", "uri"), "secret")
     expected = kept if "new" not in location else kept | {"adls.account-key", "hdfs.user"}
-    assert set(file_properties(properties, location)) == expected
+    assert set(file_io_properties(properties, location)) == expected
     own = {**properties, "py-io-impl": "somebody.s.Files"}
-    assert set(file_properties(own, location)) == set(file_properties(own)), (
+    assert set(file_io_properties(own, location)) == set(file_io_properties(own)), (
         "their client may need any of them"
     )
 

@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.storage.file_io import needs_timeouts, open_file_io, without_timeouts
-from headgate.tables.storage.object_stores import file_properties
+from headgate.tables.storage.object_stores import file_io_properties
 from headgate.tables.storage.timeouts import (
     RETRIES_S,
     SLOWEST_BYTES_S,
@@ -222,7 +222,7 @@ def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
     assert arguments["scheme"] == "http"
     assert arguments["endpoint_override"] == "127.0.0.1:4443"
     assert arguments["default_bucket_location"] == "EU"
-    assert file_properties({**told, "uri": "secret"}) == told, "and executors are told the same"
+    assert file_io_properties({**told, "uri": "secret"}) == told, "and executors are told the same"
 
 
 def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,4 +245,4 @@ def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None
     files.fs_by_scheme("abfss", "lake@account.dfs.core.windows.net")
     names = {name.removeprefix("adls.").replace("-", "_") for name in told} - {"py_io_impl"}
     assert set(heard) == names
-    assert file_properties(told) == told
+    assert file_io_properties(told) == told

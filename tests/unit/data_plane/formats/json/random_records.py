@@ -127,7 +127,7 @@ def _with_rule(dice: random.Random, field: pa.Field) -> pa.Field:
         rule = ColumnRule(as_text=True)
     else:
         return field
-    return column_options.with_marks_of_rule(field, rule)
+    return column_options.with_read_options_of_rule(field, rule)
 
 
 def _ruled_value(dice: random.Random, field: pa.Field, oddity: float) -> str:
@@ -193,7 +193,7 @@ def _object(dice: random.Random, fields: list[pa.Field], oddity: float) -> str:
         (
             each.name,
             _ruled_value(dice, each, oddity)
-            if column_options.is_marked(each) and dice.random() >= max(oddity, 0.05)
+            if column_options.has_read_option(each) and dice.random() >= max(oddity, 0.05)
             else _value(dice, each.type, oddity, each.nullable),
         )
         for each in shown

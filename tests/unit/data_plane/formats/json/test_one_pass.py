@@ -19,7 +19,7 @@ from unit.data_plane.formats.json.random_records import (
 from unit.data_plane.formats.json_tables import COLUMNS, EVERYTHING, as_json, plain_rows
 
 from headgate.control_protocol.columns import Path
-from headgate.data_plane.formats.column_options import ColumnRule, with_marks_of_rule
+from headgate.data_plane.formats.column_options import ColumnRule, with_read_options_of_rule
 from headgate.data_plane.formats.json import one_pass
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
@@ -135,10 +135,12 @@ def test_every_column_is_taken_by_the_pass() -> None:
 
 def test_columns_with_a_unit_and_such_that_take_anything_are_taken_by_the_pass() -> None:
     fields = [
-        with_marks_of_rule(pa.field("seconds", pa.timestamp("us")), ColumnRule(unit="s")),
-        with_marks_of_rule(pa.field("nanos", pa.timestamp("us", "UTC")), ColumnRule(unit="ns")),
-        with_marks_of_rule(pa.field("clock", pa.time64("ns")), ColumnRule(unit="us")),
-        with_marks_of_rule(pa.field("text", pa.large_string()), ColumnRule(as_text=True)),
+        with_read_options_of_rule(pa.field("seconds", pa.timestamp("us")), ColumnRule(unit="s")),
+        with_read_options_of_rule(
+            pa.field("nanos", pa.timestamp("us", "UTC")), ColumnRule(unit="ns")
+        ),
+        with_read_options_of_rule(pa.field("clock", pa.time64("ns")), ColumnRule(unit="us")),
+        with_read_options_of_rule(pa.field("text", pa.large_string()), ColumnRule(as_text=True)),
     ]
     schema = pa.schema([*fields, pa.field("s", pa.struct([pa.field("a", pa.int32()), *fields]))])
     row = b'{"seconds":-1,"nanos":1785585600123456000,"clock":86399999999,"text":%s}'
@@ -163,9 +165,9 @@ def test_columns_with_a_unit_and_such_that_take_anything_are_taken_by_the_pass()
 def test_a_bad_record_of_such_columns_has_the_reason_that_it_had(text: bytes) -> None:
     schema = pa.schema(
         [
-            with_marks_of_rule(pa.field("t", pa.time64("us")), ColumnRule(unit="ms")),
-            with_marks_of_rule(pa.field("n", pa.timestamp("us")), ColumnRule(unit="ns")),
-            with_marks_of_rule(pa.field("x", pa.string()), ColumnRule(as_text=True)),
+            with_read_options_of_rule(pa.field("t", pa.time64("us")), ColumnRule(unit="ms")),
+            with_read_options_of_rule(pa.field("n", pa.timestamp("us")), ColumnRule(unit="ns")),
+            with_read_options_of_rule(pa.field("x", pa.string()), ColumnRule(as_text=True)),
         ]
     )
     values = [as_json({"t": at, "x": at}) for at in range(20)]
@@ -178,7 +180,7 @@ def test_a_bad_record_of_such_columns_has_the_reason_that_it_had(text: bytes) ->
 def test_one_name_with_two_rules_is_read_by_either() -> None:
     """Schemas are equal whatever their fields are marked with."""
     plain = pa.schema([("t", pa.timestamp("us"))])
-    seconds = pa.schema([with_marks_of_rule(plain.field("t"), ColumnRule(unit="s"))])
+    seconds = pa.schema([with_read_options_of_rule(plain.field("t"), ColumnRule(unit="s"))])
     reader, values = JsonRecords(), [b'{"t":1000}'] * 3
     for schema, wanted in ((plain, 1), (seconds, 1000), (plain, 1)):
         read = reader.decode(values, schema).column("t").cast(pa.int64()).to_pylist()
@@ -223,7 +225,7 @@ def test_a_plan_is_kept_for_the_next_batch_of_the_same_schema() -> None:
 
     text = pa.field("text", pa.string())
     assert plan(text) is plan(pa.field("text", pa.string()))
-    assert plan(text) is not plan(with_marks_of_rule(text, ColumnRule(as_text=True)))
+    assert plan(text) is not plan(with_read_options_of_rule(text, ColumnRule(as_text=True)))
     assert plan(text) is not one_pass.compile_plan(pa.schema([text]), None)
 
 

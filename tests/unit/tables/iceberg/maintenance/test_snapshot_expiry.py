@@ -17,7 +17,9 @@ from support.server_checks import ServerChecks
 
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.tables.iceberg.maintenance import files_to_delete, snapshot_expiry, snapshot_removal
-from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import find_unreachable_files
+from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
+    find_files_only_reachable_from,
+)
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.testing.node import Killed
 
@@ -326,8 +328,8 @@ def test_nothing_is_sent_when_the_table_moved_while_its_files_were_read(
         tag(sink, 2)
         return right(*arguments)  # type: ignore[arg-type]
 
-    right = snapshot_expiry.find_unreachable_files
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", read)
+    right = snapshot_expiry.find_files_only_reachable_from
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", read)
     sink.commit(rows(90))
 
     assert server.removals == 0
@@ -342,8 +344,8 @@ def test_a_change_that_concerns_no_file_holds_a_removal_up_and_no_more(
             change.set_properties({"comment": "changed"})
         return right(*arguments)  # type: ignore[arg-type]
 
-    right = snapshot_expiry.find_unreachable_files
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", read)
+    right = snapshot_expiry.find_files_only_reachable_from
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", read)
     sink.commit(rows(90))
 
     assert server.removals == 1
@@ -526,10 +528,10 @@ def test_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable) -> Non
     table.metadata = table.metadata.model_copy(
         update={"snapshots": [*table.snapshots(), copy], "statistics": files}
     )
-    alone = find_unreachable_files(table, [first], 20.0)
+    alone = find_files_only_reachable_from(table, [first], 20.0)
     assert first.manifest_list not in alone
     assert [path for path in alone if "/" not in path] == ["one"]
-    together = find_unreachable_files(table, [first, copy], 20.0)
+    together = find_files_only_reachable_from(table, [first, copy], 20.0)
     assert first.manifest_list in together
     assert [path for path in together if "/" not in path] == ["both", "one"]
 
@@ -551,8 +553,8 @@ def test_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
         return found
 
     read_once: list[int] = []
-    right = snapshot_expiry.find_unreachable_files
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", read)
+    right = snapshot_expiry.find_files_only_reachable_from
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", read)
     sink.commit(rows(90))
 
     assert server.removals == 1
@@ -581,8 +583,8 @@ def test_statistics_that_went_with_their_snapshots_do_not_keep_their_files(
             change.set_properties({"comment": "changed"})
         return found
 
-    right = snapshot_expiry.find_unreachable_files
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", read)
+    right = snapshot_expiry.find_files_only_reachable_from
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", read)
     sink.commit(rows(90))
     assert server.removals == 1
     assert not there.exists()
@@ -600,8 +602,8 @@ def test_a_table_made_anew_while_files_were_read_loses_none(
         sink.catalog.create_table("db.t", schema)
         return found
 
-    right = snapshot_expiry.find_unreachable_files
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", read)
+    right = snapshot_expiry.find_files_only_reachable_from
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", read)
     before = {path for path in referred(sink.load()) if path.endswith(".parquet")}
     io = sink.load().io
     sink.commit(rows(90))
@@ -638,12 +640,12 @@ def test_what_storage_refuses_waits_and_the_commit_has_landed(
         raise OSError("storage is away")
 
     tried: list[int] = []
-    right = snapshot_expiry.find_unreachable_files
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", refused)
+    right = snapshot_expiry.find_files_only_reachable_from
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", refused)
     for number in range(90, 93):
         sink.commit(rows(number))
     assert len(tried) == 1
-    monkeypatch.setattr(snapshot_expiry, "find_unreachable_files", right)
+    monkeypatch.setattr(snapshot_expiry, "find_files_only_reachable_from", right)
     sink.commit(rows(93))
     assert server.removals == 0
     monkeypatch.setattr(snapshot_expiry, "_PAUSE_S", 0.0)

@@ -139,7 +139,7 @@ def test_key_7_rows_in_files_take_a_small_part_of_the_memory(tmp_path: Path) -> 
     for _ in range(10):
         index.add_file(*table.add(20_000))
     assert len(index) == 200_000
-    assert index.held_bytes < 1.6 * len(index) + HELD * ROW_BYTES
+    assert index.bytes_in_memory < 1.6 * len(index) + HELD * ROW_BYTES
 
 
 @pytest.mark.usefixtures("small")
@@ -191,7 +191,7 @@ def test_key_7_a_table_whose_memory_others_have_goes_to_files(tmp_path: Path) ->
     for _ in range(8):
         index.add_file(*table.add(1500))
     assert table.found(index) == table.live()
-    assert index.held_bytes <= 2000 * ROW_BYTES
+    assert index.bytes_in_memory <= 2000 * ROW_BYTES
 
 
 def test_key_7_even_files_need_some_memory(tmp_path: Path) -> None:
@@ -244,12 +244,12 @@ def test_key_7_a_merge_has_its_part_of_the_memory(tmp_path: Path) -> None:
     index = KeyIndex(bytes_max, held.dead_of, resize, folder=str(tmp_path))
     while not index._merge:
         index.add_file(*table.add(500))
-    runs = sum(run.held_bytes for run in index._stored)
-    assert index.held_bytes == runs + index._merge.bytes_max == taken[-1]
+    runs = sum(run.bytes_in_memory for run in index._stored)
+    assert index.bytes_in_memory == runs + index._merge.bytes_max == taken[-1]
     held.go.set()
     end_merge(index)
     made = index._merge.result()
-    assert sum(run.held_bytes for run in made) <= index._merge.bytes_max
+    assert sum(run.bytes_in_memory for run in made) <= index._merge.bytes_max
     bytes_max = runs + 10
     index = KeyIndex(bytes_max, table.dead_of, resize, folder=str(tmp_path))
     for path, keys in list(table.files.items()):
