@@ -79,7 +79,7 @@ class VendedKeys:
 
 
 class CatalogTrial:
-    """Two scratch tables; once ``made`` names some, they must go: ``drop_tables_listing_leftovers``.
+    """Two scratch tables; once ``made`` names some, they go: ``drop_tables_listing_leftovers``.
 
     Questions are asked in the order of the methods. Raises one of ``HeadgateError``.
     """
