@@ -135,8 +135,8 @@ def encode(envelope: Envelope) -> bytes:
     """Return the envelope as one message.
 
     Raises ``ValueError`` when it is longer than ``MESSAGE_BYTES_MAX`` (statuses never are when
-    split first, ``parts.split``), or holds what ``decode`` would refuse: nobody would ever hear it,
-    and it would be repeated for ever.
+    ``split_status`` has split them), or holds what ``decode`` would refuse: nobody would ever hear
+    it, and it would be repeated for ever.
     """
     name, form = envelope_to_form(envelope)
     envelope_from_form(name, form)

@@ -563,7 +563,7 @@ class PredicateDeletion(Protocol):
     def delete_matching(self, wait_for_quiet: Callable[[], None]) -> str:
         """Delete what matches; return a reason if that is not certain, else an empty text.
 
-        ``wait_for_quiet`` returns when the sink commits nothing. Raises as ``count``.
+        ``wait_for_quiet`` returns when the sink commits nothing. Raises as ``count_matching``.
         """
 
 

@@ -72,7 +72,10 @@ def term_tables_to_suspend_if_missing(state: State) -> frozenset[str]:
 
 
 def find_missing_tables(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
-    """Return the tables found missing, apart from the secondary tables that START names."""
+    """Return the filled tables that were found missing.
+
+    Those that START names, that are suspended already and that are forgotten are left out.
+    """
     term = term_of(state)
     wanted = (
         term.primary.view.filled.keys()

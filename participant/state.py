@@ -163,7 +163,7 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Holds what this epoch's coordinator has said. Only ``settlements`` makes a changed copy."""
+    """Holds what this epoch's coordinator has said. Only ``coordinator_term`` makes a changed copy."""
 
     epoch: Epoch = Epoch(0)
     """Never falls, but by the START of a true coordinator that leads back from a false one
@@ -267,7 +267,7 @@ class SourceEnds:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Holds what it said and what was heard of it. Only ``settlements`` makes a changed copy.
+    """Holds what it said and what was heard of it. Only ``coordinator_term`` makes a changed copy.
 
     Appended is not heard, even where the broker confirmed it: a log may lose its end (LOG-1).
     """

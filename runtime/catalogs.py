@@ -31,9 +31,9 @@ def open_catalog(
 ) -> Catalog:
     """Return the catalog, which the caller closes.
 
-    With ``read_only`` a database is left unchanged. ``of``: another catalog than that of the sink's
-    table. Raises what ``load_catalog`` raises, and ``ConfigurationError`` if Spark's JVM is needed
-    and does not start.
+    With ``read_only`` pyiceberg makes no tables in a database; Java's catalogs may make theirs.
+    ``of``: another catalog than that of the sink's table. Raises what ``load_catalog`` raises, and
+    ``ConfigurationError`` if Spark's JVM is needed and does not start.
     """
     catalog = of or settings.catalog
     if catalog.backend is Backend.PYICEBERG:

@@ -29,7 +29,7 @@ from headgate.control_protocol.events import (
     StartCommit,
     WriteStatus,
 )
-from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 
 _OF_A_PROCESS = (NoticeKind.STARTED, NoticeKind.STOPPED)
 
@@ -307,11 +307,15 @@ def _condition_at_work(facts: Facts) -> Condition:
 
 
 def describe_open_transaction(envelopes: Sequence[Envelope]) -> str | None:
-    """Return the newest transaction that a coordinator opened and has not ended."""
+    """Return the newest transaction and whether it is closing; nothing if it is settled."""
+    settled: set[TransactionId] = set()
     for envelope in reversed(envelopes):
+        transaction = TransactionId(envelope.epoch, envelope.transaction)
         match envelope.event:
-            case StartCommit():
-                return f"{envelope.epoch}.{envelope.transaction}"
-            case EndCommit():
-                return f"{envelope.epoch}.{envelope.transaction} (closing)"
+            case Settlement():
+                settled.add(transaction)
+            case StartCommit() | EndCommit() as event:
+                if transaction in settled:
+                    return None
+                return f"{transaction}{' (closing)' if isinstance(event, EndCommit) else ''}"
     return None

@@ -58,7 +58,7 @@ class OrcEncoding:
         }
 
     def can_hold_rows(self, rows: pa.Table) -> bool:
-        """Return whether no timestamp lies within the last second before 1970.
+        """Return whether no time before 1970 has a fraction of a second.
 
         For these Arrow's writer stores a negative fraction, which Java's readers subtract twice.
         """

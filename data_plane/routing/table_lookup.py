@@ -38,6 +38,7 @@ from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.routing.table_resolution import folded_own_table_names
 from headgate.tables.iceberg.catalog import missing_rights_or_none
+from headgate.tables.storage.object_stores import has_temporary_credentials
 
 # ------------------------------------------------------------------------------------------- tables
 
@@ -264,9 +265,11 @@ class RoutedPlans:
             self._suspended = suspended
 
     def forget_temporary_credentials(self) -> bool:
-        """Forget temporary keys, as ``Plans`` does."""
+        """Forget all routed tables, and the plans with temporary keys; return whether any had."""
+        plans = [table.plan for _, table in self._loaded.values() if table.plan]
         self._loaded.clear()
-        return self._plans.forget_temporary_credentials()
+        forgotten = self._plans.forget_temporary_credentials()
+        return forgotten or any(has_temporary_credentials(each.io_properties) for each in plans)
 
     def _list_stale_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""

@@ -199,7 +199,7 @@ class MissingColumns:
         return columns_without(wanted, [refusal.path for refusal in refused])
 
     def note_whole_chunk_in_need(self, chunk: Chunk) -> None:
-        """Note that every record needs something, of whatever columns."""
+        """Note the first record of each partition, as one that needs something."""
         places, rows = np.unique(chunk.places, return_index=True)
         if len(places):
             self._note_rows(chunk, rows.tolist(), Struct())

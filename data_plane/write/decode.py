@@ -207,7 +207,7 @@ class RowDecoder:
         return Decoded(rows_from_python([], self._schema), nowhere, nowhere, chunk)
 
     def _read(self, chunk: Chunk) -> Read:
-        """Return the chunk's rows, and why the other records are none. Has no other effect."""
+        """Return the chunk's rows, and why the others are none; note columns that they need."""
         chunk = self._source.framed_chunk(chunk)
         values: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)

@@ -47,7 +47,10 @@ def resume_and_report(
 ) -> None:
     """Resume tables, and do ``afterwards`` what the table has missed."""
     if afterwards is None:
-        _report_resumed(resume_tables(settings, names))
+        resumed = resume_tables(settings, names)
+        _report_resumed(resumed)
+        if not resumed:
+            click.echo("resuming already: headgate tables SINK says when they are open")
     elif afterwards is Afterwards.REPLAY:
         from headgate.operations.many_tables.replay_quarantined import (
             replay_tables,

@@ -249,11 +249,12 @@ def _expand_to_partitions(
 
 
 def require_stopped(settings: SinkSettings) -> None:
+    """Raise ``ConfigurationError`` while a participant runs, ``RetryLater`` if nobody knows."""
     report = read_status(settings)
     if not report.participants_known:
         raise RetryLater(
             f"whether sink {settings.name} is running is not known: {'; '.join(report.notes)}",
-            "offsets are set only while no participant runs",
+            "this is done only while no participant runs: wait until the brokers answer",
         )
     if alive := [participant.member for participant in report.participants]:
         raise ConfigurationError(

@@ -32,7 +32,7 @@ PRODUCER_SETTINGS = {
 def ensure_topic(
     bootstrap: str, topic: str, *, partitions: int = 4, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create the topic, or check that it is as it should be; it can be used when this returns.
+    """Create the topic, or check its number of partitions; it can be used when this returns.
 
     Raises ``Unreachable``, and ``ConfigurationError`` if it has another number of partitions.
     """

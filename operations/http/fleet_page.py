@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from headgate.operations.http.charts import draw_bar_chart, format_number
 from headgate.operations.http.fleet_knowledge import Known
@@ -18,6 +18,7 @@ from headgate.operations.http.page_parts import (
     describe_duration,
     escape_text,
     format_epoch_ms,
+    quote_for_path,
     render_facts,
     render_page,
     render_table,
@@ -96,7 +97,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
         render_facts({name: _shorten(value) for name, value in _fact_rows(sink, now_ms)}),
     ]
     if sink.spec is not None:
-        status = f"/sinks/{_quote_for_path(sink.key)}/status"
+        status = f"/sinks/{quote_for_path(sink.key)}/status"
         body.append(f'<p><a href="{status}">offsets, commits, participants</a>: asks the sink</p>')
     if sink.elsewhere:
         rows = [
@@ -197,7 +198,7 @@ def _sink_table(sinks: Sequence[SinkView], now_ms: int) -> str:
 
 
 def _sink_row(sink: SinkView, now_ms: int) -> Iterable[str]:
-    yield f'<a href="/sinks/{_quote_for_path(sink.key)}">{escape_text(sink.key)}</a>'
+    yield f'<a href="/sinks/{quote_for_path(sink.key)}">{escape_text(sink.key)}</a>'
     yield _state_badge(sink)
     lag = sink.observed.lag_records if sink.observed else None
     yield "" if lag is None else format_number(lag)
@@ -363,7 +364,3 @@ def _bytes_text(amount: int | None) -> str:
 
 def _shorten(text: str, characters: int = _TEXT_SHOWN) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
-
-
-def _quote_for_path(key: str) -> str:
-    return escape_text(quote(key, safe=""))

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from urllib.parse import quote
 
 from headgate.control_protocol.redaction import to_printable_line
 
@@ -130,6 +131,11 @@ def render_facts(facts: Mapping[str, str]) -> str:
 
 def escape_text(text: str) -> str:
     return escape(to_printable_line(text), quote=True)
+
+
+def quote_for_path(key: str) -> str:
+    """Return a sink's key as part of a path: a ``#`` in it begins no fragment."""
+    return escape_text(quote(key, safe=""))
 
 
 def describe_age(moment_ms: int | None, now_ms: int) -> str:

@@ -17,6 +17,7 @@ from headgate.operations.http.page_parts import (
     describe_duration,
     escape_text,
     format_epoch_ms,
+    quote_for_path,
     render_facts,
     render_page,
     render_table,
@@ -52,7 +53,7 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
     """Return one line for each sink, or its error if it could not be asked."""
     rows = []
     for name, report in sorted(sinks.items()):
-        link = f'<a href="/sinks/{escape_text(name)}">{escape_text(name)}</a>'
+        link = f'<a href="/sinks/{quote_for_path(name)}">{escape_text(name)}</a>'
         if isinstance(report, str):
             rows.append(
                 (link, '<span class="state unknown">not known</span>', "", "", escape_text(report))

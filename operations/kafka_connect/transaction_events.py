@@ -92,7 +92,7 @@ def assemble_announcements(
 
 
 def _decode_record(record: ControlRecord, topic: str) -> Event:
-    assert record.value is not None, "looked at by is_event"
+    assert record.value is not None, "looked at by is_connector_event"
     try:
         return decode_event(record.value)
     except ValueError as error:

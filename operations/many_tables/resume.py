@@ -33,7 +33,8 @@ def resume_tables(
     """Ask the running sink to fill these suspended tables again; without names, all of them.
 
     A table that is gone is created again if it is named and the sink can create it (LEDGER-2).
-    Returns their names. Raises ``TableStillSuspended`` if something is still wrong,
+    Returns the names of those that were asked for; those that are resuming already are not asked
+    again. Raises ``TableStillSuspended`` if something is still wrong,
     ``ConfigurationError`` for a table that is not suspended, and as ``pause``.
     """
     require_many_tables(settings.tables)
@@ -63,9 +64,12 @@ def resume_tables(
             for name, before in resumed.items()
         )
 
-    record = send_until_applied(settings, Resume(tuple(sorted(resumed))), is_answered, patience_s)
-    left = [p for p in record.suspended if p.table in resumed and not p.resuming]
-    still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
+    still: list[str] = []
+    if resumed:  # a RESUME without tables would end a pause of the whole sink
+        event = Resume(tuple(sorted(resumed)))
+        record = send_until_applied(settings, event, is_answered, patience_s)
+        left = [p for p in record.suspended if p.table in resumed and not p.resuming]
+        still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
     if still or refused:
         hint = "fix it, and try again" if still else _GONE_HINT
         raise TableStillSuspended("; ".join((*still, *refused)), hint)

@@ -272,9 +272,9 @@ class FleetMember:
         is_news = (alive.slots, alive.leaving) != (self._alive.slots, self._alive.leaving)
         if not is_news and now_s - self._alive_s < SIGN_OF_LIFE_S:
             return
-        self._alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
-        self._alive_s = now_s
-        self._try_write_state(state_key(self._alive), encode_observed(self._alive))
+        alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
+        if self._try_write_state(state_key(alive), encode_observed(alive)):
+            self._alive, self._alive_s = alive, now_s
         self._state_trouble.log_or_end_outage_of_producer(self._producer)
 
     def _try_write_state(self, key: str, value: bytes | None) -> bool:

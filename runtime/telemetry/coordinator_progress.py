@@ -210,7 +210,7 @@ def condition_of(progress: Progress, now_s: float, window_s: float, *, draining:
 def sink_gauges(
     progress: Progress, condition: Condition, stalled_count: int, now_ms: int
 ) -> Iterable[Gauge]:
-    """Yield everything that is reported once per sink, except what is reported per topic."""
+    """Yield everything that the coordinator alone reports, by sink or by topic."""
     yield from condition_gauges(condition)
     if progress.error and not progress.error.past:
         yield Gauge(names.ERROR_INFO, 1, {"code": progress.error.code})

@@ -312,7 +312,7 @@ def install_own_metadata_writer(catalog: Catalog) -> MetadataFiles:
 def _install_own_file_io(catalog: Catalog, *, read_only: bool = False) -> Catalog:
     """Give the tables of the catalog on S3 our files, wherever it asks for some.
 
-    For a command that only reads, so have tables on this machine.
+    With ``read_only``, tables on this machine have them, too.
     """
     metadata = install_own_metadata_writer(catalog)
     theirs = catalog._load_file_io  # noqa: SLF001 - this catalog's only, as below

@@ -274,7 +274,7 @@ class CatalogTrial:
         raise CatalogRefused(f"the commit did not land: {outcome.reason}", "")
 
     def _require_record_kept(self, view: TableView, number: int) -> None:
-        """Raise unless the newest snapshot's properties are those that were sent."""
+        """Raise unless the table tells the commit record as it was sent."""
         read = self._first.read()
         if (view.record, read.record) != (_build_record(number), _build_record(number)):
             raise CatalogRefused("a claim came back changed: its properties are others", "")

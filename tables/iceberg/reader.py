@@ -58,7 +58,7 @@ _MANIFESTS_AHEAD = 2
 def plan_scan_tasks(
     table: Table, snapshot_id: int, scan: Any
 ) -> tuple[int, Iterator[FileScanTask]]:
-    """Return how many files the branch's head has, and the scan tasks that read them."""
+    """Return how many files the snapshot has, and the scan tasks that read them."""
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     manifests = snapshot.manifests(table.io) if snapshot is not None else []
     if any(manifest.content == ManifestContent.DELETES for manifest in manifests):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
@@ -26,6 +28,7 @@ _S3_FILES = "headgate.tables.storage.s3_file_io"
 _GCS_FILES = "headgate.tables.storage.timeouts.GcsFiles"
 _ARROWS_OWN = ("s3.retry-strategy-impl", "s3.signer")
 _AT_ONCE = 8
+THREADS = 16
 
 _log = redacted_logger(__name__)
 
@@ -129,34 +132,46 @@ def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
             ending.result()
 
 
-def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
-    """Delete files, a thousand per request if the store can; log what stays as an orphan."""
+def delete_quietly(files: FileIO, paths: Collection[str]) -> int:
+    """Delete files, a thousand per request if the store can; log what stays as an orphan.
+
+    Returns how many are gone: those that were not there are.
+    """
     if not paths:
-        return
+        return 0
     if not is_s3_files(files) or len(paths) == 1:
-        _delete_each_quietly(files, paths)
-        return
+        return _delete_each_quietly(files, paths)
     try:
         refused = files.delete_many(paths)
     except Exception as error:  # noqa: BLE001 - not every store knows how: then one by one
         _log.info("files could not be deleted at once: %r", error)
-        _delete_each_quietly(files, paths)
-        return
+        return _delete_each_quietly(files, paths)
     for path, why in refused.items():
         _log.warning("%s was not deleted and is an orphan now: %s", path, why)
+    return len(paths) - len(refused)
 
 
 def delete_in_background(files: FileIO, paths: Collection[str]) -> None:
     """Do as ``delete_quietly``, but without waiting for a store, which may be failing now."""
-    if is_s3_files(files):
-        from headgate.tables.storage.s3_upload import upload_threads
-
-        upload_threads().submit(delete_quietly, files, paths)
+    if _is_any_remote(paths):
+        store_threads().submit(delete_quietly, files, paths)
     else:
         delete_quietly(files, paths)
 
 
-def _delete_each_quietly(files: FileIO, paths: Iterable[str]) -> None:
+@lru_cache(maxsize=1)
+def _threads_of_process(_process: int) -> ThreadPoolExecutor:
+    """Return this process's threads: a forked process does not have its parent's."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-store")
+
+
+def store_threads() -> ThreadPoolExecutor:
+    """Return the threads that send to stores, for all tables of this process."""
+    return _threads_of_process(os.getpid())
+
+
+def _delete_each_quietly(files: FileIO, paths: Collection[str]) -> int:
+    gone = len(paths)
     for path in paths:
         try:
             files.delete(path)
@@ -164,6 +179,8 @@ def _delete_each_quietly(files: FileIO, paths: Iterable[str]) -> None:
             continue
         except Exception as error:  # noqa: BLE001 - it stays as an orphan
             _log.warning("%s was not deleted and is an orphan now: %r", path, error)
+            gone -= 1
+    return gone
 
 
 def _is_any_remote(paths: Iterable[str]) -> bool:

@@ -5,32 +5,19 @@ Threads of the process send the parts, a few at a time, while rows are being dec
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from functools import lru_cache
 from typing import Self
 
+from headgate.tables.storage.file_io import store_threads
 from headgate.tables.storage.s3_client import S3Store, UploadUnknown
 
 PART_BYTES = 8 * 1024 * 1024
 _PARTS_WAITING_MAX = 3
-THREADS = 16
 _MOMENT_S = 1.0
 """A store that answers has this long to end an upload; nobody waits for one that hangs."""
-
-
-@lru_cache(maxsize=1)
-def _threads_of_process(_process: int) -> ThreadPoolExecutor:
-    """Return this process's threads: a forked process does not have its parent's."""
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-s3")
-
-
-def upload_threads() -> ThreadPoolExecutor:
-    """Return the threads that send to stores, for all tables of this process."""
-    return _threads_of_process(os.getpid())
 
 
 class S3Upload:
@@ -96,7 +83,7 @@ class S3Upload:
                 self._submit_part(last, wait_for_room=False)
             # The same threads send the parts: waiting for parts means waiting for ones that have
             # begun, however many uploads end at once.
-            self._ending = upload_threads().submit(self._finish, last)
+            self._ending = store_threads().submit(self._finish, last)
         return self._ending
 
     def abort(self) -> None:
@@ -112,7 +99,7 @@ class S3Upload:
         self._waiting = bytearray()
         if self._ending is None:
             self._ending = (
-                upload_threads().submit(self._abort_upload) if self._upload else _completed_future()
+                store_threads().submit(self._abort_upload) if self._upload else _completed_future()
             )
         return self._ending
 
@@ -127,11 +114,9 @@ class S3Upload:
 
     def _submit_part(self, data: bytes, *, wait_for_room: bool = True) -> None:
         if self._upload is None:
-            self._upload = upload_threads().submit(
-                self._store.begin_upload, self._bucket, self._key
-            )
+            self._upload = store_threads().submit(self._store.begin_upload, self._bucket, self._key)
         upload, number = self._upload, len(self._parts) + 1
-        part = upload_threads().submit(self._send_part, upload, number, data)
+        part = store_threads().submit(self._send_part, upload, number, data)
         self._parts.append(part)
         self._under_way.append(part)
         while wait_for_room and len(self._under_way) > _PARTS_WAITING_MAX:
@@ -159,7 +144,7 @@ class S3Upload:
             parts = [part.result() for part in self._parts]
             self._complete(self._upload.result(), parts)
         except BaseException:
-            wait([upload_threads().submit(self._abort_upload)], _MOMENT_S)
+            wait([store_threads().submit(self._abort_upload)], _MOMENT_S)
             raise
 
     def _complete(self, upload: str, parts: list[str]) -> None:

@@ -92,7 +92,7 @@ FATES = {**{fate: f"append {fate}" for fate in APPEND_FAULTS}, "silent": "end si
 
 
 def in_parts(said: Envelope) -> list[Envelope]:
-    """A status with files in two: claims before files, as ``parts.split`` cuts them."""
+    """A status with files in two: claims before files, as ``split_status`` cuts them."""
     status = said.event
     if not isinstance(status, WriteStatus) or not any(table.files for table in status.tables):
         return [said]

@@ -442,6 +442,30 @@ def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> No
     assert len(sink.live()) == 2
 
 
+def test_a_file_that_its_store_does_not_delete_is_not_counted(
+    sink: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, gone = aged(sink.write_files(5)), aged(sink.write_files(5))
+    sink.next_offset = 0
+    sink.commit()
+    search = orphans(sink)
+    found = search.find_orphans()
+    assert len(found.files) == 2
+    files = type(sink.catalog.load_table("db.trips").io)
+    delete = files.delete
+
+    def refuse_one(io: Any, location: str) -> None:
+        if location.endswith(kept[0].name):
+            raise PermissionError("not allowed")
+        delete(io, location)
+
+    monkeypatch.setattr(files, "delete", refuse_one)
+
+    assert search.delete_orphans(found) == 1
+    assert kept[0].exists()
+    assert not gone[0].exists()
+
+
 def test_locations_are_compared_whatever_their_scheme() -> None:
     from headgate.tables.iceberg.maintenance.orphan_files import _comparable_name
 

@@ -200,11 +200,11 @@ def _read_long(raw: bytes, at: int, end: int) -> tuple[int, int]:
 def _end_of_blocks_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     item, text = avro_type.children[0], Avro("string")
     if item.bytes_min == 0 and avro_type.type == "array":
-        return UNSOUND  # of no bytes: avro_columns bounds how many may be claimed
+        return UNSOUND  # of no bytes: ``columns`` bounds how many may be claimed
     while True:
         count, at = _read_long(raw, at, end)
         if at == UNSOUND or count < 0:
-            return UNSOUND  # a negative count has a size, which avro_bytes checks
+            return UNSOUND  # a negative count has a size, which ``Cursors`` checks
         if count == 0:
             return at
         for _ in range(count):

@@ -139,7 +139,6 @@ class _Reading:
             return {
                 "type": "bytes",
                 "name": _DECIMAL,
-                "optional": True,
                 "parameters": parameters if isinstance(parameters, dict) else {},
             }
         if kind == "string":

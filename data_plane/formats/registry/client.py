@@ -111,13 +111,15 @@ class ClientOptions:
 
 
 def parse_number_option(name: str, text: str | float) -> float:
-    """Raises ``ValueError``."""
+    """Return an option's number. Raises ``ValueError``."""
     try:
         found = float(text)
     except ValueError:
         found = -1.0
-    if not 0 <= found < 1e9 or (name in ("timeout", "cache.capacity") and not found):
-        raise ValueError(f"registry.{name} cannot be {text!r}: it is a number above 0")
+    is_above_0 = name in ("timeout", "cache.capacity")
+    if not 0 <= found < 1e9 or (is_above_0 and not found):
+        least = "above 0" if is_above_0 else "of at least 0"
+        raise ValueError(f"registry.{name} cannot be {text!r}: it is a number {least}")
     return found
 
 

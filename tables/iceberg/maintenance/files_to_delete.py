@@ -43,8 +43,8 @@ class Condemned:
         self._files: deque[str] = deque()
         self._judged: set[int] = set()
         self._uuid = ""
-        self.acquitted = 0
-        """Files that are kept, because somebody refers to them or the table is another one."""
+        self.deleted = 0
+        """Files that are gone; those somebody refers to, and those of another table, are kept."""
 
     @property
     def has_files(self) -> bool:
@@ -71,9 +71,10 @@ class Condemned:
                 count = min(BULK if many else _DELETED_AT_ONCE, len(self._files))
                 paths = [self._files.popleft() for _ in range(count)]
                 if many:
-                    delete_quietly(table.io, paths)
+                    self.deleted += delete_quietly(table.io, paths)
                 else:
-                    list(threads.map(lambda path: delete_quietly(table.io, [path]), paths))
+                    gone = threads.map(lambda path: delete_quietly(table.io, [path]), paths)
+                    self.deleted += sum(gone)
 
     def _spare_referenced(self, now: Table) -> None:
         """Keep files to which somebody refers again; they stay, as orphans at worst."""
@@ -85,14 +86,11 @@ class Condemned:
                 ".".join(now.name()),
                 len(self._files),
             )
-            self.acquitted += len(self._files)
             self._files.clear()
             return
         new = [snapshots[snapshot_id] for snapshot_id in snapshots.keys() - self._judged]
         used = find_referenced_files(now, new, _READING_MAX_S)
-        before = len(self._files)
         self._files = deque(path for path in self._files if path not in used)
-        self.acquitted += before - len(self._files)
         self._judged = set(snapshots)
 
 

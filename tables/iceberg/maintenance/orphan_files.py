@@ -142,13 +142,12 @@ class Orphans:
         )
 
     def delete_orphans(self, orphans: OrphanSearch) -> int:
-        """Delete what was found, unless somebody refers to it by now; return how many went."""
+        """Delete what was found, unless somebody refers to it by now; return how many are gone."""
         condemned = Condemned(self.catalog)
         condemned.add(orphans.files, orphans.table.metadata)
-        before = len(orphans.files)
         while condemned.has_files:
             condemned.delete_within_time(orphans.table)
-        return before - condemned.acquitted
+        return condemned.deleted
 
     def _load_primary_tags(self) -> PrimaryTags:
         primary = self.catalog.load_table(self.primary)
@@ -211,7 +210,7 @@ def _paths_of_pending_and_expired(
 ) -> Iterator[str]:
     """Yield decided drafts, and their files; expired ones too, for a person may want them.
 
-    Raises ``FileNotFoundError`` if an pending one cannot be read: then nothing is an orphan.
+    Raises ``FileNotFoundError`` if a pending one cannot be read: then nothing is an orphan.
     """
     for pending_commit in (*record.pending_commits, *record.expired):
         if pending_commit.manifest and pending_commit.secondary == str(table.metadata.table_uuid):

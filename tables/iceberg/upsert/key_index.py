@@ -110,7 +110,7 @@ class KeyIndex:
         return self._paths[number]
 
     def add_file(self, path: str, keys: FileKeys) -> None:
-        """Raises ``KeyIndexFull`` where it would become too large; it is as before then."""
+        """Add a file's keys. Raises ``KeyIndexFull``; then it finds what it found before."""
         number = self._next
         order, high = order_and_sorted_words(keys.high)
         run = Run(

@@ -230,6 +230,22 @@ def test_what_a_value_has_beyond_its_open_schema_is_not_lost(troubled: RegistryS
     assert wanted == [([0, 1], {"id": "long"}), ([1], {"late": "string"})]
 
 
+def test_a_new_decimal_of_kafka_connect_becomes_a_column(troubled: RegistryServer) -> None:
+    number = registered(troubled.url, "s", CONNECT)
+    made: Any = reader(troubled.url)
+    made.watch_unknown_fields(UnknownFieldFinder(pa.schema([]), (), (), caseless=False))
+    price = base64.b64encode((1234).to_bytes(2, "big")).decode()
+    values = [framed(number, {"id": 1, "price": price, "day": 3, "at": 1})]
+    made.decode(values, pa.schema([("nothing", pa.string())]))
+    [(_, columns)] = made.unknown_columns_of_last_decode(values, ())
+    assert {column.name: column.type for column in columns.fields} == {
+        "price": "decimal(9, 2)",
+        "day": "date",
+        "at": "long",
+        "id": "int",
+    }
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -8,6 +8,7 @@ import pytest
 
 from headgate.control_protocol.events import (
     AckCommit,
+    EndCommit,
     Envelope,
     Event,
     Notice,
@@ -32,6 +33,7 @@ from headgate.runtime.health import (
     Condition,
     Facts,
     condition_from,
+    describe_open_transaction,
     summarize_heard_events,
 )
 
@@ -63,6 +65,17 @@ def condition(*envelopes: Envelope, facts: Facts = WELL) -> Condition:
     return condition_from(
         replace(facts, alive=len(found.alive), ended=found.ended, error=found.error)
     )
+
+
+def test_a_transaction_is_open_until_it_is_settled() -> None:
+    end, first, second = EndCommit(), said(START, 9), said(START, 4)
+    second = replace(second, transaction=TransactionNumber(2))
+    acked = said(ACK, 5)
+    assert describe_open_transaction([]) is None
+    assert describe_open_transaction([first]) == "3.1"
+    assert describe_open_transaction([first, said(end, 6)]) == "3.1 (closing)"
+    assert describe_open_transaction([first, said(end, 6), acked]) is None
+    assert describe_open_transaction([first, said(end, 6), second, acked]) == "3.2"
 
 
 def test_a_sink_that_works() -> None:

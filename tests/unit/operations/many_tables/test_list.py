@@ -223,6 +223,21 @@ def test_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can_be_made
     assert asked == [("db.gone",)]
 
 
+def test_suspend_5_who_asks_again_ends_no_pause_of_the_sink(
+    desk: Desk, asked: list[tuple[str, ...]]
+) -> None:
+    """A RESUME that names no table would be the one that ends a pause."""
+    resuming = Suspended("db.one", "HG-201 was rolled back", 5, resuming=True)
+    desk.decides(suspended=(resuming,))
+    for names in ((), ("db.one",)):
+        result = desk.asks("resume", *names)
+        assert result.exit_code == 0
+        assert "resuming already" in result.stdout
+    desk.decides(suspended=(resuming, Suspended("db.gone", "HG-102 was dropped", 5)))
+    assert "HG-229 db.gone stays suspended" in desk.asks("resume").output
+    assert asked == []
+
+
 def test_reread_resumes_first(
     desk: Desk, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,8 @@ class Cluster:
         self.asked_for_specs = 0
         self.failed: list[str] = []
         self.written = False
+        self.is_queue_full = False
+        self.stored: list[str] = []
         self.leads: list[bool] = []
         self.lags: dict[str, int] | None = {}
 
@@ -77,8 +79,10 @@ class Cluster:
     def close(self) -> None:
         self.left += 1
 
-    def try_write(self, _: KeyedValue) -> bool:
-        return True
+    def try_write(self, value: KeyedValue) -> bool:
+        if not self.is_queue_full:
+            self.stored.append(value.key)
+        return not self.is_queue_full
 
     def take_failures(self) -> list[str]:
         failed, self.failed = self.failed, []
@@ -185,6 +189,19 @@ def test_each_outage_of_the_state_topic_is_told_once(
         time.sleep(0.05)
         member.report_sinks([], 0)
     assert sum("states are not told: away" in each.message for each in caplog.records) == 2
+
+
+def test_a_sign_of_life_that_the_full_queue_refused_is_given_again(
+    cluster: Cluster, member: FleetMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_member, "SIGN_OF_LIFE_S", 3_600)
+    cluster.is_queue_full = True
+    member.report_sinks([], 0)
+    assert cluster.stored == []
+    cluster.is_queue_full = False
+    for _ in range(2):
+        member.report_sinks([], 0)
+        assert len(cluster.stored) == 1
 
 
 def test_failures_to_write_are_told_once_until_something_was_written(

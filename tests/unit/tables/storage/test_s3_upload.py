@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headgate.tables.storage import s3_upload
+from headgate.tables.storage.file_io import THREADS
 from headgate.tables.storage.s3_client import UploadUnknown
-from headgate.tables.storage.s3_upload import PART_BYTES, THREADS, S3Upload
+from headgate.tables.storage.s3_upload import PART_BYTES, S3Upload
 
 
 class Store:
