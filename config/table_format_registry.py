@@ -234,11 +234,15 @@ def _primary_table_properties(settings: SinkSections) -> Mapping[str, str]:
     return tables.create.properties if tables else settings.table.properties
 
 
-def _row_key(settings: SinkSections, key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
+def _row_key(
+    settings: SinkSections, key: tuple[str, ...], record_columns: RecordColumns
+) -> RowKey | None:
     if not key or settings.changes.history:  # KEY-14: its commits only append
         return None
     deleted_at = settings.changes.deleted_at if settings.changes.marks_deleted_rows else ""
-    return RowKey(key, places.partition, places.offset, places.topic, deleted_at)
+    return RowKey(
+        key, record_columns.partition, record_columns.offset, record_columns.topic, deleted_at
+    )
 
 
 def require_format_support(settings: SinkSections) -> None:

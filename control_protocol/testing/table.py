@@ -212,10 +212,14 @@ class FakeTable:
             if sink is not None and sink != self._sink
         }
 
-    def _record_of_snapshot(self, tag: int) -> CommitRecord:
-        record = commit_record_codec.decode(self._sink, self._catalog.snapshots[tag].summary)
+    def _record_of_snapshot(self, snapshot_id: int) -> CommitRecord:
+        record = commit_record_codec.decode(
+            self._sink, self._catalog.snapshots[snapshot_id].summary
+        )
         if record is None:
-            raise RecordUnreadable(f"snapshot {tag} under tag {self._tag} carries no commit record")
+            raise RecordUnreadable(
+                f"snapshot {snapshot_id} under tag {self._tag} carries no commit record"
+            )
         return record
 
     def _newest_record_on_branch(self) -> CommitRecord | None:

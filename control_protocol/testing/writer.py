@@ -245,16 +245,18 @@ class FakeBatchWriter:
         return (self._storage.write(f"{table.file_prefix}/", records),)
 
     def _partition_result(
-        self, at: TopicPartition, offsets: OffsetRange, found: list[SourceRecord], bad: int
+        self, at: TopicPartition, offsets: OffsetRange, records: list[SourceRecord], bad_count: int
     ) -> PartitionResult:
         timestamps_ms = self._source.partitions[at].timestamps_ms
         return PartitionResult(
             offsets,
-            records=len(found) - bad,
-            quarantined=bad,
-            bad=bad,
-            bytes_read=_RECORD_BYTES * len(found),
-            max_timestamp_ms=max((timestamps_ms[record.offset] for record in found), default=None),
+            records=len(records) - bad_count,
+            quarantined=bad_count,
+            bad=bad_count,
+            bytes_read=_RECORD_BYTES * len(records),
+            max_timestamp_ms=max(
+                (timestamps_ms[record.offset] for record in records), default=None
+            ),
         )
 
 

@@ -439,20 +439,20 @@ def _shaping_with_time_limit(
     return replace(shaping, rules=kept)
 
 
-def _is_folder_inside(start: TableStart, data: str) -> bool:
-    inside = start.file_prefix.removeprefix(f"{data}/")
+def _is_folder_inside(start: TableStart, data_location: str) -> bool:
+    inside = start.file_prefix.removeprefix(f"{data_location}/")
     return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
 
-def require_own_folder(start: TableStart, data: str) -> None:
+def require_own_folder(start: TableStart, data_location: str) -> None:
     """TOKEN-1: refuse a folder outside the table's own data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
-    if not _is_folder_inside(start, data):
+    if not _is_folder_inside(start, data_location):
         raise FolderElsewhere(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
-            f"which is not below {data}/",
+            f"which is not below {data_location}/",
             "if the table's owner has moved its data (write.data.path, or its location), the "
             "coordinator looks, and the next START names the new folder; if not, look who may "
             "write to the control topic (docs/guides/security.md)",

@@ -116,9 +116,9 @@ class Placeholder:
 
 
 @lru_cache(maxsize=16)
-def placeholder_of(placeholder: str = PLACEHOLDER) -> Placeholder:
+def placeholder_of(text: str = PLACEHOLDER) -> Placeholder:
     """Return the placeholder's forms. Raises ``ValueError``."""
-    return Placeholder(placeholder)
+    return Placeholder(text)
 
 
 def _is_text(data_type: pa.DataType) -> bool:
