@@ -196,12 +196,12 @@ class FakeTable:
             record=None if tag is None else self._record_of_snapshot(tag),
             lineage=self._branch_lineage(tag),
             branch_record=self._newest_record_on_branch(),
-            others=self._topics_of_other_sinks(),
+            others=self._topic_ids_of_other_sinks(),
             data_location=catalog.data_location,
             filled=filled_table_uuids(self._sink, catalog.properties),
         )
 
-    def _topics_of_other_sinks(self) -> dict[SinkName, Mapping[str, TopicId]]:
+    def _topic_ids_of_other_sinks(self) -> dict[SinkName, Mapping[str, TopicId]]:
         """Rule TABLE-5."""
         found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
         return {

@@ -27,7 +27,7 @@ COMMIT = (FakeTable, "commit")
 LINEAGE = (FakeTable, "_branch_lineage")
 CLAIMED = (FakeTable, "_was_claimed_by_this_sink")
 RECORD = (FakeTable, "_record_of_snapshot")
-OTHERS = (FakeTable, "_topics_of_other_sinks")
+OTHERS = (FakeTable, "_topic_ids_of_other_sinks")
 SNAPSHOT = (FakeCatalog, "new_snapshot")
 
 # ----------------------------------------------------------------------------------------- others
