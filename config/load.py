@@ -108,15 +108,16 @@ def _parse_toml_and_lift_kafka_auth(text: str) -> dict[str, Any]:
     return document
 
 
-def _build_settings(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
-    """Build the settings; ``document`` is changed where TOML and the settings differ
-    (``source.start_at``)."""
+def _build_settings(document: Mapping[str, Any], kind: type[_Settings]) -> _Settings:
+    """Build the settings that a document says. Raises ``ConfigurationError``."""
     kafka = document.get("kafka")
     if isinstance(kafka, dict):
         _require_quoted_kafka_keys(kafka, kind)
     source = document.get("source")
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
-        source["start_at"] = source["start_at"].isoformat()
+        # TOML has moments, and the settings a text.
+        source = {**source, "start_at": source["start_at"].isoformat()}
+        document = {**document, "source": source}
     try:
         adapter = _settings_adapter_of(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.

@@ -68,7 +68,7 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
 def _require_route_not_to_own_table(settings: SinkSections, route: Route, number: int) -> None:
     """ROUTE-5: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
-    own += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
+    own += [settings.quarantine.table] if settings.quarantine.keeps_rejected_records else []
     if fold_case(route.to) in map(fold_case, own):
         raise RouteUnfit(
             f"route {number} leads to {route.to}, which is one of the sink's own tables",

@@ -206,7 +206,7 @@ class Wire:
     keys: Keys = field(default_factory=Keys)
     statuses_of: Sender | None = None
 
-    def sign_and_encode(self, envelope: Envelope, topic_id: TopicId) -> bytes:
+    def encode_and_sign_if_keyed(self, envelope: Envelope, topic_id: TopicId) -> bytes:
         """Return the message, unsigned without keys. Raises ``ValueError`` as ``encode``."""
         return self.keys.sign_if_keyed(encode(envelope), envelope.sink, topic_id)
 

@@ -86,7 +86,7 @@ class Handling:
     keeps_content: bool = True
 
     @property
-    def keeps_rejected(self) -> bool:
+    def keeps_rejected_records(self) -> bool:
         """Return whether some of them go into the quarantine."""
         return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
@@ -129,7 +129,7 @@ class SourcePlan:
     changes: Changes | None = None
 
     @property
-    def has_keys(self) -> bool:
+    def feeds_keyed_tables(self) -> bool:
         """Return whether a table that takes its records has a key."""
         return self.changes is not None or bool(self.routing and self.routing.keys)
 
@@ -322,7 +322,7 @@ class Plans:
         self, plan: WriterPlan, batch: Batch, source: SourcePlan
     ) -> WriterPlan:
         """Return the plan of a batch's table with its quarantine's. Raises as ``load_plan``."""
-        if batch.quarantine is None or not source.handling.keeps_rejected:
+        if batch.quarantine is None or not source.handling.keeps_rejected_records:
             return plan
         quarantine = self._plan_with_current_folder(batch.quarantine, quarantine_source_of(source))
         known = quarantined_offsets(batch, source, self._read_quarantine_rows)
@@ -353,7 +353,7 @@ class Plans:
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def forget_temporary_credentials(self) -> bool:
+    def try_forget_temporary_credentials(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
             key
