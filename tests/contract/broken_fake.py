@@ -169,7 +169,8 @@ def any_marker_counts(right: Any, self: FakeTable) -> bool:
 
 
 @broken(
-    ExpiryContract.test_the_record_survives_expiry_of_every_other_snapshot, (FakeCatalog, "expire")
+    ExpiryContract.test_the_record_survives_expiry_of_every_other_snapshot,
+    (FakeCatalog, "expire_snapshots"),
 )
 def the_tag_holds_nothing(right: Any, self: FakeCatalog, keep: int = 1) -> None:
     """A tag goes with the files of old states, and takes the record with it."""
