@@ -94,12 +94,12 @@ class ChangesSettings:
         """Return whether keys may move between old partitions unless these are multiplied."""
         return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
 
-    def change_rules_for_key(self, key: tuple[str, ...]) -> Changes | None:
+    def change_rules_for_key(self, key_columns: tuple[str, ...]) -> Changes | None:
         """Return how records change the rows of a table with this key; ``None`` without a key."""
-        if not key:
+        if not key_columns:
             return None
         return Changes(
-            key,
+            key_columns,
             self.envelope,
             self.tombstones,
             self.on_truncate,

@@ -90,7 +90,9 @@ def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
         ),
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
-        "quarantine.table": _text_or_digest(quarantine.table if quarantine.keeps_rejected else ""),
+        "quarantine.table": _text_or_digest(
+            quarantine.table if quarantine.keeps_rejected_records else ""
+        ),
         **({"quarantine.type": quarantine.type} if settings.has_quarantine_of_other_format else {}),
         "transform": _transform_digest(settings),
         **({"shape": _shape_digest(settings)} if settings.shape else {}),

@@ -217,7 +217,9 @@ def require_safe_token_url(url: str, section: str = "kafka.auth") -> None:
 
 def _require_client_credential(auth: KafkaAuthSettings, *, on_executors: bool) -> None:
     needed = auth.type is AuthType.OIDC
-    require_valid_client_credential(auth, "kafka.auth", needed=needed, on_executors=on_executors)
+    require_valid_client_credential(
+        auth, "kafka.auth", is_required=needed, used_on_executors=on_executors
+    )
     if auth.client_secret and auth.type is AuthType.AZURE and not (auth.tenant and auth.client_id):
         _raise_auth_unfit("kafka.auth.client_secret needs tenant and client_id", "write both")
 
@@ -234,21 +236,21 @@ class OAuthClientSettings(Protocol):
 
 
 def require_valid_client_credential(
-    auth: OAuthClientSettings, section: str, *, needed: bool, on_executors: bool
+    auth: OAuthClientSettings, section: str, *, is_required: bool, used_on_executors: bool
 ) -> None:
-    """Raise ``AuthenticationUnfit`` for two proofs, for none where one is ``needed``, and for one
-    that executors do not have."""
+    """Raise ``AuthenticationUnfit`` for two proofs, for none although one ``is_required``, and
+    for one that executors do not have."""
     names = ("client_secret", "private_key", "assertion_file")
     given = [name for name in names if getattr(auth, name)]
     if len(given) > 1:
         _raise_auth_unfit(f"{section}.{given[0]} and .{given[1]} are both set", "keep one of them")
-    if needed and not given:
+    if is_required and not given:
         _raise_auth_unfit(
             f"{section}.client_secret is missing", "write it, or private_key, or assertion_file"
         )
     for name in ("client_secret", "private_key"):
         found = REFERENCE.fullmatch(getattr(auth, name).reference)
-        if on_executors and found and found[1] == "env":
+        if used_on_executors and found and found[1] == "env":
             _raise_auth_unfit(
                 f"{section}.{name} refers to a variable, which executors of Spark do not have",
                 "write ${file:PATH}, a file that is on each executor: no secret travels in a plan",

@@ -95,10 +95,10 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
             raise KeyUnfit(f"{where}: {error.message}", error.hint) from None
 
 
-def _require_one_table_per_key(settings: SinkSections, route: Route, number: int) -> None:
+def _require_one_table_per_key(settings: SinkSections, route: Route, route_number: int) -> None:
     """All records of a key have to go to one table, those that delete it too."""
     changes = settings.changes
-    where = f"route {number} looks at the value of records that may be of a table with a key"
+    where = f"route {route_number} looks at the value of records that may be of a table with a key"
     if changes.tombstones is Tombstones.DELETE:
         raise KeyUnfit(
             f"{where}, and records without a value delete rows there: nothing says of which table",

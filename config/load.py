@@ -62,9 +62,9 @@ def parse_worker_text(text: str) -> WorkerSettings:
     return _build_settings(_parse_toml_and_lift_kafka_auth(text), WorkerSettings)
 
 
-def parse_with_document(path: Path, text: str) -> tuple[SinkSettings, Mapping[str, Any]]:
+def parse_with_document(path_in_errors: Path, text: str) -> tuple[SinkSettings, Mapping[str, Any]]:
     """As ``parse``, with the document that the text is; an error names the file and its line."""
-    return _parse_document_as(path, text, SinkSettings)
+    return _parse_document_as(path_in_errors, text, SinkSettings)
 
 
 def _load_file(path: Path, kind: type[_Settings], no_file_hint: str) -> _Settings:
@@ -84,14 +84,14 @@ def read_text(path: Path, no_file_hint: str = "") -> str:
 
 
 def _parse_document_as(
-    path: Path, text: str, kind: type[_Settings]
+    path_in_errors: Path, text: str, kind: type[_Settings]
 ) -> tuple[_Settings, Mapping[str, Any]]:
     try:
         document = _parse_toml_and_lift_kafka_auth(text)
         return _build_settings(document, kind), document
     except ConfigurationError as error:
         found = find_line_and_column_of_error(text, error.message)
-        at = f"{path}:{found[0]}:{found[1]}" if found else str(path)
+        at = f"{path_in_errors}:{found[0]}:{found[1]}" if found else str(path_in_errors)
         raise type(error)(
             f"{at}: {_shorten_message(error.message)}", _shorten_message(error.hint)
         ) from None
@@ -108,15 +108,16 @@ def _parse_toml_and_lift_kafka_auth(text: str) -> dict[str, Any]:
     return document
 
 
-def _build_settings(document: dict[str, Any], kind: type[_Settings]) -> _Settings:
-    """Build the settings; ``document`` is changed where TOML and the settings differ
-    (``source.start_at``)."""
+def _build_settings(document: Mapping[str, Any], kind: type[_Settings]) -> _Settings:
+    """Build the settings that a document says. Raises ``ConfigurationError``."""
     kafka = document.get("kafka")
     if isinstance(kafka, dict):
         _require_quoted_kafka_keys(kafka, kind)
     source = document.get("source")
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
-        source["start_at"] = source["start_at"].isoformat()
+        # TOML has moments, and the settings a text.
+        source = {**source, "start_at": source["start_at"].isoformat()}
+        document = {**document, "source": source}
     try:
         adapter = _settings_adapter_of(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.

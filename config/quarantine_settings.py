@@ -43,7 +43,7 @@ class QuarantineSettings:
     no limit."""
 
     @property
-    def keeps_rejected(self) -> bool:
+    def keeps_rejected_records(self) -> bool:
         """Return whether there is a quarantine table."""
         return Disposal.QUARANTINE in (self.policy, self.tombstones)
 
@@ -57,5 +57,5 @@ class RoutedQuarantine(QuarantineSettings):
     """Also takes unmatched records, whatever happens to bad ones."""
 
     @property
-    def keeps_rejected(self) -> bool:
+    def keeps_rejected_records(self) -> bool:
         return True

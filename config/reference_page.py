@@ -62,16 +62,20 @@ def render_reference_page() -> str:
     lines = [_HEAD, "## Top of the file", ""]
     lines += _render_key_table(SinkSettings)
     lines += _render_sections(SinkSettings)
-    lines += ["", _WORKERS_HEAD.rstrip("\n"), *_render_sections(WorkerSettings, below="Worker: ")]
+    lines += [
+        "",
+        _WORKERS_HEAD.rstrip("\n"),
+        *_render_sections(WorkerSettings, heading_prefix="Worker: "),
+    ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _render_sections(kind_of_file: type, below: str = "") -> list[str]:
+def _render_sections(kind_of_file: type, heading_prefix: str = "") -> list[str]:
     lines = []
     for name, kind, sentence in _iterate_sections(kind_of_file, ""):
-        if below and kind in _OF_BOTH:
+        if heading_prefix and kind in _OF_BOTH:
             continue
-        lines += ["", f"## {below}{name}", "", sentence, ""]
+        lines += ["", f"## {heading_prefix}{name}", "", sentence, ""]
         if kind is Properties:
             lines.append(_render_kafka_keys())
         else:

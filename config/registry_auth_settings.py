@@ -107,5 +107,5 @@ def require_valid_registry_auth(settings: SinkSections) -> None:
     if auth.type is RegistryAuthType.OIDC:
         require_safe_token_url(auth.token_url, _SECTION)
         require_valid_client_credential(
-            auth, _SECTION, needed=True, on_executors=settings.spark.is_writer
+            auth, _SECTION, is_required=True, used_on_executors=settings.spark.is_writer
         )

@@ -75,34 +75,34 @@ class Reload:
         """Read it again even if it is unchanged: a secret that it refers to may have changed."""
         self._requested.set()
 
-    def poll(self, settings: SinkSettings) -> SinkSettings | RefusedFile | None:
+    def poll(self, current: SinkSettings) -> SinkSettings | RefusedFile | None:
         """Return new settings, or why they were refused; ``None`` if nothing changed."""
         if not self.poll_for_change():
             return None
         try:
-            read = self.read_settings(settings)
-            if read == settings:
+            read = self.read_settings(current)
+            if read == current:
                 return None
-            how = self._describe(settings, read)
+            how = self._describe(current, read)
         except HeadgateError as error:
             text = f"{self._path.name} was not adopted: {error}"
             _log.error(
-                "sink %s: %s", settings.name, text, extra=event_extra(LogEvent.SINK_NOT_RELOADED)
+                "sink %s: %s", current.name, text, extra=event_extra(LogEvent.SINK_NOT_RELOADED)
             )
             return RefusedFile(error)
         text = f"{self._path.name} has changed: it applies {how}"
-        _log.info("sink %s: %s", settings.name, text, extra=event_extra(LogEvent.SINK_RELOADED))
+        _log.info("sink %s: %s", current.name, text, extra=event_extra(LogEvent.SINK_RELOADED))
         return read
 
-    def read_settings(self, settings: SinkSettings) -> SinkSettings:
+    def read_settings(self, current: SinkSettings) -> SinkSettings:
         """Return the file's settings now.
 
         Raises ``HeadgateError``, also if the file is another sink's.
         """
         read = load(self._path)
-        if read.name != settings.name:
+        if read.name != current.name:
             raise ConfigurationError(
-                f"it names sink {read.name}, and this process runs sink {settings.name}",
+                f"it names sink {read.name}, and this process runs sink {current.name}",
                 "start a separate process for another sink",
             )
         return read

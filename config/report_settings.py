@@ -87,14 +87,14 @@ def require_valid_reports(lineage: LineageSettings, signal: SignalSettings) -> N
 
 
 def require_receiver_named(
-    sections: Collection[str], lineage: LineageSettings, signal: SignalSettings
+    sections_in_file: Collection[str], lineage: LineageSettings, signal: SignalSettings
 ) -> None:
-    """Raise ``ReportUnfit`` for one of the ``sections`` of a file that names no receiver.
+    """Raise ``ReportUnfit`` for one of the ``sections_in_file`` of a file that names no receiver.
 
     Its values do not tell: those that it may set are the defaults.
     """
     for section, given in (("lineage", lineage), ("signal", signal)):
-        if section in sections and not given:
+        if section in sections_in_file and not given:
             file = f" or {section}.file" if section == "lineage" else ""
             raise ReportUnfit(
                 f"[{section}] says nothing of a receiver",

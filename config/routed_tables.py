@@ -68,7 +68,7 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
 def _require_route_not_to_own_table(settings: SinkSections, route: Route, number: int) -> None:
     """ROUTE-5: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
-    own += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
+    own += [settings.quarantine.table] if settings.quarantine.keeps_rejected_records else []
     if fold_case(route.to) in map(fold_case, own):
         raise RouteUnfit(
             f"route {number} leads to {route.to}, which is one of the sink's own tables",
@@ -76,24 +76,25 @@ def _require_route_not_to_own_table(settings: SinkSections, route: Route, number
         )
 
 
-def _require_readable_route_input(settings: SinkSections, number: int) -> None:
-    route = settings.tables.routing.routes[number - 1]
+def _require_readable_route_input(settings: SinkSections, route_number: int) -> None:
+    route = settings.tables.routing.routes[route_number - 1]
     made = create_record_format(
         settings.format.type, ValueOptions.from_options(settings.format.options).of_format
     )
     if route.record and not hasattr(made, "names_of_records"):
         raise RouteUnfit(
-            f"route {number} looks at Avro record names, but values are {settings.format.type}",
+            f"route {route_number} looks at Avro record names, but values are "
+            f"{settings.format.type}",
             'format.type = "avro" and "avro-registry" have them',
         )
     if route.field:
         try:
             path = parse_path(route.field)
         except ValueError as error:
-            raise RouteUnfit(f"route {number}: field = {error}", "write a.b.c") from None
+            raise RouteUnfit(f"route {route_number}: field = {error}", "write a.b.c") from None
         if len(path) > 1 and FROM not in getattr(made, "rules", frozenset()):
             raise RouteUnfit(
-                f"route {number}: the format {settings.format.type} does not support paths",
+                f"route {route_number}: the format {settings.format.type} does not support paths",
                 "name a field of the record itself",
             )
 

@@ -41,13 +41,13 @@ class ReferenceRefused(ValueError):
         self.key = key
 
 
-def resolve_references(text: str, *, key: str | None = None) -> str:
+def resolve_references(text: str, *, key_in_error: str | None = None) -> str:
     """Replace ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file."""
     if strange := _LIKE_ONE.search(REFERENCE.sub("", text)):
         raise ReferenceRefused(
             f"refers to {strange[0]!r}, which is no reference that headgate knows",
             "write ${env:NAME}, ${file:PATH}, or ${base64:PATH} for a binary file",
-            key=key,
+            key=key_in_error,
         )
     try:
         return REFERENCE.sub(lambda match: read_reference(*match.groups()), text)
@@ -55,7 +55,7 @@ def resolve_references(text: str, *, key: str | None = None) -> str:
         if (stand_in := _STAND_IN.get()) is not None:
             return REFERENCE.sub(stand_in, text)
         raise ReferenceRefused(
-            f"refers to {error.what}, which {error.why}", error.hint, key=key
+            f"refers to {error.what}, which {error.why}", error.hint, key=key_in_error
         ) from None
 
 
@@ -223,11 +223,11 @@ class Properties(Mapping[str, str]):
             if not isinstance(item, str | int | float):
                 raise WrongType("a text, a number or a boolean", key=name)
             text = str(item).lower() if isinstance(item, bool) else str(item)
-            values[name] = resolve_references(text, key=name)
+            values[name] = resolve_references(text, key_in_error=name)
             if values[name] != text:
                 secret_names.add(name)
                 texts = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
-                parts.update(resolve_references(each[0], key=name) for each in texts)
+                parts.update(resolve_references(each[0], key_in_error=name) for each in texts)
                 hide_referenced_variables_from_jvms(text)
         return cls(values, frozenset(secret_names), frozenset(parts))
 

@@ -313,7 +313,10 @@ class SinkSections:
     @property
     def has_quarantine_of_other_format(self) -> bool:
         """Return whether the quarantine is of another format than the table."""
-        return self.quarantine.keeps_rejected and self.quarantine.type not in ("", self.table.type)
+        return self.quarantine.keeps_rejected_records and self.quarantine.type not in (
+            "",
+            self.table.type,
+        )
 
     def table_type_of(self, table: str) -> str:
         """Return the format of a table of this sink."""

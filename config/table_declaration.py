@@ -100,18 +100,19 @@ def quarantine_declaration(location: str = "") -> TableDeclaration:
 
 def transform_plan(
     transform: TransformSettings,
-    parts: Mapping[str, str] | None = None,
+    columns_by_part: Mapping[str, str] | None = None,
     *,
     in_process: bool = False,
 ) -> TransformPlan | None:
     """Return the transform's plan, or ``None`` without one.
 
-    ``parts`` maps parts of the record to the columns that take them, for a sink of many tables.
+    ``columns_by_part`` maps parts of the record to the columns that take them, for a sink of many
+    tables.
     Raises ``ConfigurationError`` for types that cannot be read.
     """
     if not transform:
         return None
-    if not transform.columns and not parts:
+    if not transform.columns and not columns_by_part:
         return TransformPlan(transform.sql, transform.python, in_process=in_process)
     from pyiceberg.schema import Schema
 
@@ -121,7 +122,7 @@ def transform_plan(
         column.name: f"{column.type} not null" if column.required else column.type
         for column in transform.columns
     }
-    for what, name in (parts or {}).items():
+    for what, name in (columns_by_part or {}).items():
         columns.setdefault(name, _RECORD_TYPES[what])
     try:
         schema = Schema(*parse_columns(columns)).model_dump_json()

@@ -60,7 +60,7 @@ def plugin_format(settings: SinkSections) -> TableFormat | None:
 def plugin_format_of_table(settings: SinkSections, table: str) -> TableFormat | None:
     """Return the format of a table of the sink (Iceberg: none). Raises ``TableFormatUnknown``."""
     name = settings.table_type_of(table)
-    return None if name == ICEBERG else _find_format(name, "table.type")
+    return None if name == ICEBERG else _require_known_format(name, "table.type")
 
 
 def traits_of_format(settings: SinkSections) -> Traits:
@@ -98,7 +98,7 @@ def known_format_names() -> list[str]:
     return sorted({ICEBERG, *registered})
 
 
-def _find_format(name: str, setting: str) -> TableFormat:
+def _require_known_format(name: str, setting: str) -> TableFormat:
     factory = _find_registered_factory(name)
     if factory is None:
         known = known_format_names()
@@ -128,7 +128,8 @@ def primary_table_spec(settings: SinkSections) -> TableSpec:
     if settings.tables:
         return replace(wanted, primary=_primary_table_properties(settings), ledger=True)
     return replace(
-        wanted, key=_row_key(settings, settings.table.key, settings.table.record_columns)
+        wanted,
+        key=_row_key_if_rows_replaced(settings, settings.table.key, settings.table.record_columns),
     )
 
 
@@ -151,7 +152,7 @@ def secondary_table_spec(settings: SinkSections, name: str) -> TableSpec:
         _base_spec(settings, name, tables.creation_location_of(name)),
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
-        key=_row_key(settings, tables.routing.key_of(name), tables.record_columns),
+        key=_row_key_if_rows_replaced(settings, tables.routing.key_of(name), tables.record_columns),
         primary=_primary_table_properties(settings),
         keeps_columns=unknown_fields is not UnknownFields.EVOLVE,
     )
@@ -173,7 +174,7 @@ def spec_to_create(
         inferred=frozenset(column.name for column in own),
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw_name},
         renewed_ms=settings.tables.valid_through_refresh_ms,
-        key=_row_key(settings, table.key, table.record_columns),
+        key=_row_key_if_rows_replaced(settings, table.key, table.record_columns),
         primary=_primary_table_properties(settings),
     )
 
@@ -234,11 +235,15 @@ def _primary_table_properties(settings: SinkSections) -> Mapping[str, str]:
     return tables.create.properties if tables else settings.table.properties
 
 
-def _row_key(settings: SinkSections, key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
+def _row_key_if_rows_replaced(
+    settings: SinkSections, key: tuple[str, ...], record_columns: RecordColumns
+) -> RowKey | None:
     if not key or settings.changes.history:  # KEY-14: its commits only append
         return None
     deleted_at = settings.changes.deleted_at if settings.changes.marks_deleted_rows else ""
-    return RowKey(key, places.partition, places.offset, places.topic, deleted_at)
+    return RowKey(
+        key, record_columns.partition, record_columns.offset, record_columns.topic, deleted_at
+    )
 
 
 def require_format_support(settings: SinkSections) -> None:
@@ -267,9 +272,9 @@ def require_format_support(settings: SinkSections) -> None:
         _require_locations_from_names(settings, plugin)
     plugin.require_supported(primary_table_spec(settings))
     _require_fitting_spark_session(settings)
-    if settings.quarantine.keeps_rejected:
+    if settings.quarantine.keeps_rejected_records:
         _require_own_quarantine_location(settings)
-    if settings.quarantine.keeps_rejected and not settings.has_quarantine_of_other_format:
+    if settings.quarantine.keeps_rejected_records and not settings.has_quarantine_of_other_format:
         _require_supported_quarantine(settings, plugin)
 
 
@@ -346,7 +351,7 @@ def _require_quarantine_format(settings: SinkSections) -> None:
             )
         return
     if wanted.type != ICEBERG:
-        _find_format(wanted.type, "quarantine.type")
+        _require_known_format(wanted.type, "quarantine.type")
         raise TableFormatLacks(
             f"quarantine.type: a table of format {settings.table.type} has no quarantine of format "
             f"{wanted.type}",
@@ -404,7 +409,7 @@ def _needed_capabilities(settings: SinkSections) -> list[tuple[Capability | None
         "quarantine.dead_letter_topic": (None, letters),
         "a quarantine": (
             Capability.SECONDARY_TABLES,
-            quarantine.keeps_rejected and not settings.has_quarantine_of_other_format,
+            quarantine.keeps_rejected_records and not settings.has_quarantine_of_other_format,
         ),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),

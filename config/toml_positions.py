@@ -28,15 +28,15 @@ class Position:
     value: int
 
 
-def find_line_and_column_of_error(text: str, message: str) -> tuple[int, int] | None:
+def find_line_and_column_of_error(toml_text: str, error_message: str) -> tuple[int, int] | None:
     """Return line and column, from 1, of what a message about a sink file begins with.
 
     It is the place of a key that should not be there, else of the value; of the section, if the key
-    is missing. ``text`` is valid TOML.
+    is missing. ``toml_text`` is valid TOML.
     """
-    where = _path_in_message(message)
+    where = _path_in_message(error_message)
     try:
-        known = _Scan(text).scan_positions()
+        known = _Scan(toml_text).scan_positions()
     except (ValueError, RecursionError):  # a place is not worth another error
         return None
     while where and where not in known:
@@ -44,8 +44,12 @@ def find_line_and_column_of_error(text: str, message: str) -> tuple[int, int] | 
     if not where:
         return None
     found = known[where]
-    at = found.key if " is not a known key" in message or " is missing" in message else found.value
-    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    at = (
+        found.key
+        if " is not a known key" in error_message or " is missing" in error_message
+        else found.value
+    )
+    return toml_text.count("\n", 0, at) + 1, at - toml_text.rfind("\n", 0, at)
 
 
 def _path_in_message(message: str) -> Where:
@@ -85,13 +89,13 @@ class _Scan:
             self._skip_pattern(_EMPTY)
         return self._known
 
-    def _path_with_newest_list_indexes(self, names: Where, lists: Counter[Where]) -> Where:
+    def _path_with_newest_list_indexes(self, names: Where, list_lengths: Counter[Where]) -> Where:
         """Return the path with the index of the newest element of each list on the way."""
         path: Where = ()
         for name in names[:-1]:
             path = (*path, name)
-            if lists[path]:
-                path = (*path, lists[path] - 1)
+            if list_lengths[path]:
+                path = (*path, list_lengths[path] - 1)
         return (*path, *names[-1:])
 
     def _scan_pair(self, section: Where) -> None:

@@ -495,7 +495,7 @@ def _require_valid_quarantine(settings: SinkSections) -> None:
 
 def _require_valid_dead_letters(settings: SinkSections) -> None:
     topic = settings.quarantine.dead_letter_topic
-    if not settings.quarantine.keeps_rejected:
+    if not settings.quarantine.keeps_rejected_records:
         _raise_wrong_setting(
             "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
             'set quarantine.policy = "quarantine", or leave the topic out',

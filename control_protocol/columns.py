@@ -161,10 +161,10 @@ def _unify_types(one: Type, other: Type) -> Type:
             return "string"
 
 
-def struct_as_map(struct: Struct, map_to_hold: MapOf | None = None) -> Type:
+def struct_as_map(struct: Struct, map_to_unify_with: MapOf | None = None) -> Type:
     """Return a map whose values take what all fields hold, and what a map of such objects holds."""
     values = [Column("", column.type, column.required) for column in struct.fields]
-    values += [map_to_hold.value] if map_to_hold else []
+    values += [map_to_unify_with.value] if map_to_unify_with else []
     return MapOf("string", reduce(_unify_column, values)) if values else struct
 
 
@@ -206,29 +206,38 @@ def fields_inside_with_parent_ids(column: Column) -> Iterator[tuple[int, Column]
             yield from fields_inside_with_parent_ids(item)
 
 
-def columns_without(columns: Struct, paths: Collection[Path], path: Path = ()) -> Struct:
+def columns_without(
+    columns: Struct, paths_to_drop: Collection[Path], own_path: Path = ()
+) -> Struct:
     """Return the columns without those at these paths, and without what that leaves empty."""
-    if not paths:
+    if not paths_to_drop:
         return columns
-    kept = (_column_without(column, paths, (*path, column.name)) for column in columns.fields)
+    kept = (
+        _column_without(column, paths_to_drop, (*own_path, column.name))
+        for column in columns.fields
+    )
     return Struct(tuple(column for column in kept if column is not None))
 
 
-def _column_without(column: Column, paths: Collection[Path], path: Path) -> Column | None:
-    kind = None if path in paths else _type_without(column.type, paths, path)
+def _column_without(
+    column: Column, paths_to_drop: Collection[Path], own_path: Path
+) -> Column | None:
+    kind = (
+        None if own_path in paths_to_drop else _type_without(column.type, paths_to_drop, own_path)
+    )
     return None if kind is None else replace(column, type=kind)
 
 
-def _type_without(kind: Type, paths: Collection[Path], path: Path) -> Type | None:
+def _type_without(kind: Type, paths_to_drop: Collection[Path], own_path: Path) -> Type | None:
     match kind:
         case Struct():
-            left = columns_without(kind, paths, path)
+            left = columns_without(kind, paths_to_drop, own_path)
             return left if left.fields else None
         case ListOf(element):
-            item = _type_without(element.type, paths, path)
+            item = _type_without(element.type, paths_to_drop, own_path)
             return None if item is None else ListOf(replace(element, type=item))
         case MapOf(key, value):
-            item = _type_without(value.type, paths, path)
+            item = _type_without(value.type, paths_to_drop, own_path)
             return None if item is None else MapOf(key, replace(value, type=item))
         case _:
             return kind

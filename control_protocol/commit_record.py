@@ -345,16 +345,16 @@ class CommitRecord:
         )
 
     def with_replaced_topics(
-        self, begun: Mapping[TopicPartition, int], ids: Mapping[str, TopicId]
+        self, begin_offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, TopicId]
     ) -> CommitRecord:
         """Return it with other topics of these names, read from these offsets on (TAKEOVER-12)."""
-        topics = {at.topic for at in begun}
+        topics = {at.topic for at in begin_offsets}
         kept = {at: offset for at, offset in self.offsets.items() if at.topic not in topics}
         return replace(
             self,
-            offsets=Offsets({**kept, **begun}),
-            topic_ids={**self.topic_ids, **ids},
-            cohorts=cohorts_of_kept_topics(self.cohorts, self.topic_ids, ids),
+            offsets=Offsets({**kept, **begin_offsets}),
+            topic_ids={**self.topic_ids, **topic_ids},
+            cohorts=cohorts_of_kept_topics(self.cohorts, self.topic_ids, topic_ids),
             valid_through_ms=None,
         )
 

@@ -286,13 +286,13 @@ class _Properties:
             hint or "was the snapshot's summary written or edited by another program?",
         )
 
-    def read(self, name: str, read: Callable[[str], Any]) -> Any:
-        """Return what ``read`` makes of the text."""
+    def read(self, name: str, parse: Callable[[str], Any]) -> Any:
+        """Return what ``parse`` makes of the text."""
         text = self._summary.get(_property_name(self._sink, name))
         if not isinstance(text, str):
             raise self.unreadable_error(name, "is missing" if text is None else "is no text")
         try:
-            return read(text)
+            return parse(text)
         except _NotOne as problem:
             raise self.unreadable_error(name, f"is {problem}") from None
         except (ValueError, RecursionError) as problem:

@@ -112,13 +112,15 @@ def is_waiting(deadlines: Mapping[Timer, int], timer: Timer, now_ms: int) -> boo
     return timer in deadlines and now_ms < deadlines[timer]
 
 
-def ms_until_due(deadlines: Mapping[Timer, int], ticked_ms: int, now_ms: int, most_ms: int) -> int:
-    """Return how long nothing becomes due, at most ``most_ms``.
+def ms_until_due(
+    deadlines: Mapping[Timer, int], last_tick_ms: int, now_ms: int, max_ms: int
+) -> int:
+    """Return how long nothing becomes due, at most ``max_ms``.
 
     What was due when the machine was last told the time has been done, or only held something back.
     """
-    coming = (max(0, due_ms - now_ms) for due_ms in deadlines.values() if due_ms > ticked_ms)
-    return min((most_ms, *coming))
+    coming = (max(0, due_ms - now_ms) for due_ms in deadlines.values() if due_ms > last_tick_ms)
+    return min((max_ms, *coming))
 
 
 _DOUBLINGS_MAX = 16

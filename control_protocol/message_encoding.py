@@ -84,12 +84,12 @@ class AvroMessages:
         }
         self._by_header = {header: (name, s) for name, (header, s) in self._by_name.items()}
 
-    def message_prefix_of_schema(self, name: str) -> bytes:
+    def message_prefix_of_schema(self, schema_name: str) -> bytes:
         """Return the first bytes of each message of this schema."""
-        return self._by_name[name][0]
+        return self._by_name[schema_name][0]
 
-    def serialize(self, name: str, form: Form) -> bytes:
-        header, schema = self._by_name[name]
+    def serialize(self, schema_name: str, form: Form) -> bytes:
+        header, schema = self._by_name[schema_name]
         body = BytesIO()
         body.write(header)
         fastavro.schemaless_writer(body, schema, form)
@@ -122,9 +122,9 @@ UNREADABLE = (EOFError, IndexError, OverflowError, ValueError)
 checks of what a record holds."""
 
 
-def skipped_as_undecodable(name: str, problem: Exception) -> Skipped:
+def skipped_as_undecodable(schema_name: str, problem: Exception) -> Skipped:
     """Return that a message of this schema holds nothing that can be."""
-    return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")
+    return Skipped(SkipReason.UNDECODABLE, f"{schema_name}: {type(problem).__name__} {problem}")
 
 
 _EVENTS = AvroMessages(control_schemas(), PROTOCOL_VERSION)
@@ -206,7 +206,7 @@ class Wire:
     keys: Keys = field(default_factory=Keys)
     statuses_of: Sender | None = None
 
-    def sign_and_encode(self, envelope: Envelope, topic_id: TopicId) -> bytes:
+    def encode_and_sign_if_keyed(self, envelope: Envelope, topic_id: TopicId) -> bytes:
         """Return the message, unsigned without keys. Raises ``ValueError`` as ``encode``."""
         return self.keys.sign_if_keyed(encode(envelope), envelope.sink, topic_id)
 

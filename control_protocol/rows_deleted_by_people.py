@@ -69,24 +69,27 @@ class DeletedRecords:
         )
 
     def with_more_deleted(
-        self, rows: int, found: Found | None, topic_ids: Mapping[str, TopicId]
+        self, row_count: int, offsets_if_known: Found | None, topic_ids: Mapping[str, TopicId]
     ) -> DeletedRecords:
-        """Return the list after ``rows`` more were deleted; ``found``: their records, if known."""
-        counted = replace(self, rows=self.rows + rows)
-        if found is None:
+        """Return the list after so many more rows were deleted, with their offsets if known."""
+        counted = replace(self, rows=self.rows + row_count)
+        if offsets_if_known is None:
             return counted
-        ids = {**self.topic_ids, **{at.topic: topic_ids.get(at.topic, "") for at in found}}
+        ids = {
+            **self.topic_ids,
+            **{at.topic: topic_ids.get(at.topic, "") for at in offsets_if_known},
+        }
         kept = {
             at: ranges
             for at, ranges in self.offsets.items()
             if self.topic_ids.get(at.topic, "") == ids[at.topic]
         }
         merged = {
-            at: tuple(_merge_adjacent_ranges((*kept.get(at, ()), *found.get(at, ()))))
-            for at in sorted({*kept, *found})
+            at: tuple(_merge_adjacent_ranges((*kept.get(at, ()), *offsets_if_known.get(at, ()))))
+            for at in sorted({*kept, *offsets_if_known})
         }
         known = {topic: TopicId(id_) for topic, id_ in ids.items()}
-        return DeletedRecords(counted.rows, self.listed + rows, merged, known)
+        return DeletedRecords(counted.rows, self.listed + row_count, merged, known)
 
 
 def ranges_read_again(
@@ -147,11 +150,15 @@ def deleted_list_properties(
 
 
 def deleted_records_in_properties(
-    sink: SinkName, rows: int, properties: Mapping[str, str]
+    sink: SinkName, row_count: int, properties: Mapping[str, str]
 ) -> DeletedRecords:
-    """Return what the properties list of ``rows`` deleted ones; nothing if that is unreadable."""
+    """Return what the properties list of so many deleted rows; nothing if that is unreadable."""
     text = "".join(properties.get(deleted_list_property(sink, n), "") for n in range(PIECES_MAX))
-    return replace(_try_parse_deleted_list(text), rows=rows) if text else DeletedRecords(rows)
+    return (
+        replace(_try_parse_deleted_list(text), rows=row_count)
+        if text
+        else DeletedRecords(row_count)
+    )
 
 
 @lru_cache(maxsize=64)

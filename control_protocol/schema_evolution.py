@@ -140,27 +140,27 @@ class _Growing:
         self._kinds = kinds
         self.refused: list[Refusal] = []
 
-    def grow_struct(self, table: Struct, proposed: Struct, inside: int, path: Path) -> Struct:
+    def grow_struct(self, table: Struct, proposed: Struct, parent_id: int, path: Path) -> Struct:
         columns = {column.name: column for column in table.fields}
         folded = {name.lower(): name for name in columns}
-        renamed = self._past.renamed.get(inside, {})
+        renamed = self._past.renamed.get(parent_id, {})
         for wanted in proposed.fields:
             name = wanted.name if wanted.name in columns else renamed.get(wanted.name, "")
             if name:
                 columns[name] = self._grow_column(columns[name], wanted, (*path, name))
                 continue
             at = (*path, wanted.name)
-            new = self._try_new_column(wanted, folded, inside, at)
+            new = self._try_new_column(wanted, folded, parent_id, at)
             if new is not None:
                 folded[wanted.name.lower()] = wanted.name
                 columns[wanted.name] = new
         return Struct(tuple(columns.values()))
 
     def _try_new_column(
-        self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
+        self, wanted: Column, folded: Mapping[str, str], parent_id: int, path: Path
     ) -> Column | None:
         """Return the column as the table adds it: nothing in it is required, and it has no ids."""
-        why = self._objection_to_new_column(wanted, folded, inside, path)
+        why = self._objection_to_new_column(wanted, folded, parent_id, path)
         kind: Type | None = None
         if not why:
             self._room -= 1
@@ -202,10 +202,10 @@ class _Growing:
         return int(fixed[1]) <= FIXED_BYTES_MAX if fixed else kind in self._kinds
 
     def _objection_to_new_column(
-        self, wanted: Column, folded: Mapping[str, str], inside: int, path: Path
+        self, wanted: Column, folded: Mapping[str, str], parent_id: int, path: Path
     ) -> str:
         """Return the objection under SCHEMA-6, SCHEMA-7 or the bounds; empty when there is none."""
-        if wanted.name in self._past.dropped.get(inside, ()):
+        if wanted.name in self._past.dropped.get(parent_id, ()):
             return "its column was dropped"
         if wanted.name.lower() in folded:
             return f"differs from the column {folded[wanted.name.lower()]} only in case"

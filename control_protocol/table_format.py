@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headgate.control_protocol.columns import Struct
@@ -413,7 +413,7 @@ class Calls(Protocol):
     def call_each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; the answers are in their order."""
 
-    def call_or_own_trouble(
+    def call_or_error_of_table(
         self, table: str, call: Callable[[], _Answer]
     ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
@@ -427,7 +427,7 @@ class Delivery:
     attempt: CommitAttempt
 
     @property
-    def name(self) -> str:
+    def table_name(self) -> str:
         return self.attempt.base.table
 
     def deliver(self) -> CommitOutcome:
@@ -560,7 +560,7 @@ class PredicateDeletion(Protocol):
     def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``."""
 
-    def delete_matching(self, wait_for_quiet: Callable[[], None]) -> str:
+    def delete_and_return_doubt(self, wait_for_quiet: Callable[[], None]) -> str:
         """Delete what matches; return a reason if that is not certain, else an empty text.
 
         ``wait_for_quiet`` returns when the sink commits nothing. Raises as ``count_matching``.
@@ -648,22 +648,28 @@ class LoadedReader(SupportsStagedRows, TableReader, Protocol):
         """Return that library's table, for what works on it, such as writers of files."""
 
 
+class Anywhere(Enum):
+    """Stands for all offsets, where none bounds them."""
+
+    ANYWHERE = auto()
+
+
 @runtime_checkable
 class SupportsKeyedAudit(LoadedReader, Protocol):
     """Describes a reader that tells what the commits to a keyed table removed (rules KEY-1,
     KEY-10).
     """
 
-    def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
+    def removed_row_count_of_commit(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit removed; ``None``: no longer known."""
 
     def columns_added_after_creation(self) -> frozenset[str]:
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
 
-    def doubtful_deletes_below(self) -> Offsets | None:
+    def doubtful_deletes_below(self) -> Offsets | Anywhere:
         """Return below which offsets deletes may have marked rows, or removed them, unlike those
-        that come now (KEY-13); ``None``: anywhere."""
+        that come now (KEY-13)."""
 
     def missing_staged_files(self, manifest: str) -> list[str]:
         """Return the files of a staged manifest, with rows or with keys, that are gone.

@@ -30,7 +30,7 @@ class SinkCommit:
     added_files: int
 
     @property
-    def place_text(self) -> str:
+    def description(self) -> str:
         return f"transaction {self.record.transaction}, snapshot {self.snapshot_id}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import Protocol, TypeVar
 
 from headgate.control_protocol.errors import (
@@ -111,6 +112,13 @@ class World:
     """Returns the table's ``new_token()``, if it has such; raises what ``read`` does."""
 
 
+class LogTurn(Enum):
+    """Says whether a turn could read the log."""
+
+    READ = auto()
+    UNREADABLE = auto()
+
+
 class CoordinatorDriver(MachineDriver[State, Input, Action]):
     """Runs one life of one coordinator. Raises the ``StopSink`` error that ends it."""
 
@@ -146,12 +154,12 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         if not self._listener.behind:
             self._feed_machine(LeadershipGained())
 
-    def run_once(self, timeout_ms: int) -> bool:
+    def run_once(self, timeout_ms: int) -> LogTurn:
         """Make one turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
 
-        Return ``False`` when the log cannot be read now: wait a little before the next turn.
+        Where the log is ``UNREADABLE`` now, wait a little before the next turn.
         """
-        is_heard = False
+        log = LogTurn.UNREADABLE
         if self._adopted and self.state.phase in (Phase.OPEN, Phase.FOLLOWING):
             adopted, self._adopted = self._adopted, None
             self.state = replace(self.state, settings=adopted)
@@ -160,11 +168,12 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 self._world.ensure_log()
                 self._seek_log_end()
             self._feed_events_of_log(timeout_ms)
-            is_heard = not self._listener.behind
+            if not self._listener.behind:
+                log = LogTurn.READ
         except RetryLater as error:
             _log.warning("%s", error, extra=event_extra(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
         self._tick()
-        return is_heard
+        return log
 
     def _step_machine(self, given: Input) -> Sequence[Action]:
         self.state, actions = step(self.state, given, self._clock.monotonic_ms())

@@ -307,7 +307,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
     held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
-    if state.identity.has_keys:
+    if state.identity.may_have_keyed_tables:
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
         offsets = offsets.restricted_to(offsets.keys() - held_partitions(state))
     tables = (view, *secondaries.values())
@@ -382,7 +382,9 @@ def claim_with_pending_commits(
     before = (
         find_undelivered_commits(record.pending_commits, secondaries, view.uuid) if record else ()
     )
-    late = find_overdue_commits(before, recovery.wall_ms, state.settings.claim_age_max_ms)
+    late = find_overdue_commits(
+        before, recovery.secondaries_read_wall_ms, state.settings.claim_age_max_ms
+    )
     late = tuple(dict.fromkeys((*late, *pending_commits_of_tables(before, recovery.forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}

@@ -147,6 +147,7 @@ from headgate.coordinator.secondary_pending_commits import find_secondaries_ahea
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.state import (
     OVERDUE,
+    BufferedAmounts,
     HeardStatus,
     ReplayWindow,
     Sample,
@@ -216,7 +217,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
             return _on_call_failed(state, reason, now_ms)
         case LogTruncated(reason):
-            return _on_discontinued(state, reason)
+            return _on_log_truncated(state, reason)
         case Stopped(error):
             return stop_sink(state, error)
         case _:
@@ -288,7 +289,7 @@ def _superseded_wait_ms(state: State) -> int:
     return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
 
 
-def _on_discontinued(state: State, reason: str) -> Step:
+def _on_log_truncated(state: State, reason: str) -> Step:
     """LOG-3: what was said may be lost, so begin a new epoch."""
     if state.term is None:
         return state, (LogLine(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
@@ -499,7 +500,7 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
         term.progress.offsets, term.sources.topic_ids, sources.topics, state.settings
     )
     held: tuple[LogLine, ...] = ()
-    if state.identity.has_keys:
+    if state.identity.may_have_keyed_tables:
         known = term.progress.offsets, term.sources.topic_ids
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
@@ -686,7 +687,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
 def _require_few_bad_records(state: State, verdict: ValidationResult) -> Sample:
     """QUARANTINE-5: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).collection.sample
-    records = before.records + verdict.records_read
+    records = before.records + verdict.read_record_count
     sample = Sample(records, before.bad + verdict.bad_record_count)
     objection = state.limits.reason_if_too_many(
         verdict.bad_record_count
@@ -941,7 +942,7 @@ def with_buffered_amounts(state: State, sender: Sender, presence: Presence) -> S
     """Record what this participant holds now, where there is a limit."""
     if not (state.settings.commit_records or state.settings.commit_bytes):
         return state
-    amounts = (presence.buffered_records, presence.buffered_bytes)
+    amounts = BufferedAmounts(presence.buffered_records, presence.buffered_bytes)
     term = term_of(state)
     collection = term.collection.with_buffered_amounts(sender, amounts)
     return replace(state, term=replace(term, collection=collection))

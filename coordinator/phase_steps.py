@@ -184,9 +184,11 @@ def epoch_prefixes(state: State, table: TableView) -> Prefixes:
     """
     former = term_of(state).tokens.former_data.get(table.uuid, ())
     return Prefixes(
-        f"{table.data_root}/{epoch_folder(state)}",
+        f"{table.data_root}/{relative_epoch_folder(state)}",
         term_of(state).progress.number,
-        former=tuple(f"{root}/{epoch_folder(state)}" for root in former if root != table.data_root),
+        former=tuple(
+            f"{root}/{relative_epoch_folder(state)}" for root in former if root != table.data_root
+        ),
     )
 
 
@@ -214,7 +216,7 @@ def with_former_data_roots(before: Term, after: Term) -> Term:
     return replace(after, tokens=after.tokens.with_former_data_roots(moved))
 
 
-def epoch_folder(state: State) -> str:
+def relative_epoch_folder(state: State) -> str:
     """Return the folder below each table's data."""
     sender, epoch = state.identity.sender, term_of(state).epoch
     return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
@@ -268,7 +270,9 @@ def build_start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_bytes,
         ),
         paused=term.pause.paused,
-        folder=f"{epoch_folder(state)}/{term.progress.number}" if state.identity.routed else "",
+        folder=f"{relative_epoch_folder(state)}/{term.progress.number}"
+        if state.identity.routed
+        else "",
         configuration=state.identity.configuration,
         suspended=suspension_reasons(term),
     )

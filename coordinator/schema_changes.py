@@ -32,9 +32,9 @@ from headgate.coordinator.phase_steps import (
     Step,
     actions_to_append_events,
     enter_phase,
-    epoch_folder,
     primary_table_start,
     recover_from_table,
+    relative_epoch_folder,
     term_of,
 )
 from headgate.coordinator.phases import Phase
@@ -316,7 +316,7 @@ def _results_fitting_one_event(
 def _table_starts(state: State, said: Changed) -> Iterator[TableStart]:
     """Yield the table for TABLES, and what holds for all others that are missing (ROUTE-4)."""
     if said.uuid:
-        prefix = f"{said.data}/{epoch_folder(state)}/{term_of(state).progress.number}"
+        prefix = f"{said.data}/{relative_epoch_folder(state)}/{term_of(state).progress.number}"
         ids = said.uuid, said.schema_id, said.spec_id
         yield TableStart(said.table, *ids, prefix, refused=said.refused)
         return

@@ -66,7 +66,7 @@ def pending_commits_without(
 
 
 def expired_commits_to_record(
-    stored: CommitRecord | None, late: Iterable[PendingCommit]
+    stored: CommitRecord | None, expiring: Iterable[PendingCommit]
 ) -> tuple[PendingCommit, ...]:
     """PENDING-8: return the expired pending commits to record, oldest first; beyond the limit the
     older half as sums.
@@ -74,7 +74,7 @@ def expired_commits_to_record(
     A sum stands for all that one secondary table never received: its ``rows`` and ``deletes``, no
     manifest, and the newest of its transactions, which is the one that fences.
     """
-    anew = tuple(late)
+    anew = tuple(expiring)
     expired = (*(stored.expired if stored else ()), *anew)
     if len(expired) <= EXPIRED_MAX:
         return expired
@@ -98,17 +98,17 @@ def build_deliveries(
     primary: TableView,
     pending_commits: tuple[PendingCommit, ...],
     secondaries: Secondaries,
-    late: Collection[PendingCommit],
+    expiring: Collection[PendingCommit],
 ) -> tuple[CommitAttempt, ...]:
     """PENDING-5: return one call per secondary table for all that is pending for it, the oldest
     first.
 
-    A secondary table with a pending commit that is too ``late`` waits for the decision that lets it
+    A secondary table with one of the ``expiring`` commits waits for the decision that lets that
     expire: otherwise its record would pass the transaction as if that had been delivered.
     """
     # nothing newer either: its record would pass the transaction, and PENDING-6 would call lost
     # rows delivered
-    late_ones = {pending_commit.secondary for pending_commit in late}
+    expiring_tables = {pending_commit.secondary for pending_commit in expiring}
     return tuple(
         _build_delivery(primary, pending, secondary)
         for secondary in secondaries.values()
@@ -119,7 +119,7 @@ def build_deliveries(
                 if pending_commit.secondary == secondary.uuid
             )
         )
-        and secondary.uuid not in late_ones
+        and secondary.uuid not in expiring_tables
     )
 
 

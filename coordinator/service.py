@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.coordinator.driver import CoordinatorDriver
+from headgate.coordinator.driver import CoordinatorDriver, LogTurn
 
 # Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule ELECTION-1).
 
@@ -123,7 +123,8 @@ class CoordinatorService:
                     if self._polled.is_set():
                         self._polled.clear()
                         driver.begin_to_lead_if_caught_up()
-                    if not driver.run_once(driver.ms_to_wait_for_log(_TURN_MS, _IDLE_MS)):
+                    turn = driver.run_once(driver.ms_to_wait_for_log(_TURN_MS, _IDLE_MS))
+                    if turn is LogTurn.UNREADABLE:
                         retired.wait(_TROUBLE_WAIT_S)
             except Exception as error:
                 self._failure = error  # first: what closes now may ask what it ends with

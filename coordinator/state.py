@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headgate.control_protocol.commit_record import PartitionCohorts, PendingCommit, Suspended
 from headgate.control_protocol.events import (
@@ -140,7 +140,7 @@ class Identity:
     """A person said that records whose rows were deleted may be read again (COMPACTION-1)."""
 
     @property
-    def has_keys(self) -> bool:
+    def may_have_keyed_tables(self) -> bool:
         """Return whether any table may have a key: then partitions cannot simply be added
         (KEY-8)."""
         return self.keyed or self.routed_keys is not NO_KEYS
@@ -453,6 +453,13 @@ class PrimaryState:
         return replace(self, view=view, overtaken=False)
 
 
+class BufferedAmounts(NamedTuple):
+    """How much a participant says it holds."""
+
+    records: int
+    octets: int
+
+
 @dataclass(frozen=True, slots=True)
 class StatusCollection:
     """Collects what participants have said since the newest settlement, and when to judge it
@@ -468,7 +475,7 @@ class StatusCollection:
     named_by_presence: frozenset[TopicPartition] = frozenset()
     """Partitions that a gain names "unknown"; gone with the statuses that are judged."""
 
-    buffered: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
+    buffered: Mapping[Sender, BufferedAmounts] = field(default_factory=dict)
     """Records and bytes that each participant says it holds since the newest START (COMMIT-5)."""
 
     sample: Sample = field(default_factory=Sample)
@@ -490,7 +497,7 @@ class StatusCollection:
             awaited=self.awaited | gained,
         )
 
-    def with_buffered_amounts(self, sender: Sender, amounts: tuple[int, int]) -> StatusCollection:
+    def with_buffered_amounts(self, sender: Sender, amounts: BufferedAmounts) -> StatusCollection:
         return replace(self, buffered={**self.buffered, sender: amounts})
 
     def with_first_start(self) -> StatusCollection:
@@ -652,8 +659,8 @@ class Recovery:
         return self.found.secondaries.views if self.found.secondaries else {}
 
     @property
-    def wall_ms(self) -> int:
-        """Return the time at which they did."""
+    def secondaries_read_wall_ms(self) -> int:
+        """Return the wall time at which they did; 0 if none was read."""
         return self.found.secondaries.wall_ms if self.found.secondaries else 0
 
     @property

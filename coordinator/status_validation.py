@@ -73,7 +73,7 @@ class ValidationResult:
         return sum(each.records for _, each in self.ranges)
 
     @property
-    def records_read(self) -> int:
+    def read_record_count(self) -> int:
         """Return the number of source records, whatever became of them."""
         return sum(_record_count_read(each) for _, each in self.ranges)
 
@@ -503,7 +503,7 @@ def max_file_age_ms(
     """
     within = _young_prefixes(state, table, now_ms)
     numbers = (within.transaction_in_path(file.path) or within.oldest for file in files)
-    return term_of(state).tokens.age_ms(max(within.oldest, min(numbers)), now_ms)
+    return term_of(state).tokens.max_file_age_ms(max(within.oldest, min(numbers)), now_ms)
 
 
 # Detects participants that are always one transaction behind: stale (TOKEN-2).

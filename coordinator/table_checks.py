@@ -26,9 +26,9 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_pending_commits import are_secondaries_own_not_ahead
 from headgate.coordinator.state import State, Term, Timer
 from headgate.coordinator.table_suspension import (
-    find_missing_tables,
+    find_missing_filled_tables,
     find_table_trouble,
-    resume_tables,
+    resume_requested_tables,
     resuming_tables_without_pending,
     suspend_or_forget_tables,
     term_tables_to_suspend_if_missing,
@@ -79,8 +79,10 @@ def on_look_at_secondaries(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """As ``on_look_at_primary``: tags and heads of secondary tables show what others did."""
-    state, tells = resume_tables(state, given, now_ms)
-    state, suspended = suspend_or_forget_tables(state, find_missing_tables(state, given), now_ms)
+    state, tells = resume_requested_tables(state, given, now_ms)
+    state, suspended = suspend_or_forget_tables(
+        state, find_missing_filled_tables(state, given), now_ms
+    )
     before = term_of(state)
     moved = any(
         _have_others_moved_branch(known, given.views[name])

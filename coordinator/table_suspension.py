@@ -71,7 +71,7 @@ def term_tables_to_suspend_if_missing(state: State) -> frozenset[str]:
     )
 
 
-def find_missing_tables(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
+def find_missing_filled_tables(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
     """Return the filled tables that were found missing.
 
     Those that START names, that are suspended already and that are forgotten are left out.
@@ -415,7 +415,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     return replace(state, term=asked).with_end_due_by(now_ms)
 
 
-def resume_tables(
+def resume_requested_tables(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-5: open what was asked for, or deliver to it first; what still has trouble stays

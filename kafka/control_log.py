@@ -188,7 +188,9 @@ class KafkaLog:
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
         topic_id = self._identity.ensure_topic_id() if self._wire.keys else TopicId("")
-        messages = [self._wire.sign_and_encode(envelope, topic_id) for envelope in envelopes]
+        messages = [
+            self._wire.encode_and_sign_if_keyed(envelope, topic_id) for envelope in envelopes
+        ]
         answers: list[kafka.KafkaError | None] = []
 
         def on_delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:

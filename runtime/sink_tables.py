@@ -130,7 +130,7 @@ Answer = TableAtRest | HeadgateError
 
 def quarantine_as_secondary_tables(quarantine: QuarantineSettings) -> tuple[str, ...]:
     """Return the tables that receive rows which the primary table decides (rule PENDING-1)."""
-    return (quarantine.table,) if quarantine.keeps_rejected else ()
+    return (quarantine.table,) if quarantine.keeps_rejected_records else ()
 
 
 def require_catalog(settings: SinkSettings) -> None:
@@ -565,7 +565,7 @@ class SinkTables:
         if not there:
             self.primary_format.create(self.table_spec_of(self.name))
             self.require_fit_table()
-        if self.settings.quarantine.keeps_rejected:
+        if self.settings.quarantine.keeps_rejected_records:
             self.prepare_quarantine()
         return self
 
@@ -604,7 +604,9 @@ class SinkTables:
         from headgate.data_plane.routing.table_lookup import TableLookup
         from headgate.runtime.write_planning import planning_of
 
-        aside = self._quarantine_plans() if self.settings.quarantine.keeps_rejected else None
+        aside = (
+            self._quarantine_plans() if self.settings.quarantine.keeps_rejected_records else None
+        )
         lookup = TableLookup(self.primary_format, self.table_spec_of)
         return planning_of(self.settings, self._table_plans(aside), lookup)
 
@@ -674,7 +676,7 @@ class SinkTables:
             maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
         on_commit = (
             tables.start_dead_letter_forwarder(opening)
-            if settings.quarantine.keeps_rejected
+            if settings.quarantine.keeps_rejected_records
             else lambda: None
         )
         secondaries = tables.open_secondaries(maker, on_commit, Use.SECONDARY)

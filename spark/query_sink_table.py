@@ -138,7 +138,7 @@ def require_settings_fit_query(settings: SinkSettings, *, records: bool = False)
     unfit = {
         "tables": bool(settings.tables),
         "transform": bool(settings.transform),
-        "quarantine": settings.quarantine.keeps_rejected,
+        "quarantine": settings.quarantine.keeps_rejected_records,
         "changes.history" if settings.changes.history else "changes.on_delete": (
             settings.changes.marks_deleted_rows
         ),

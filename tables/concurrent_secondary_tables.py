@@ -115,7 +115,7 @@ class SecondaryTables:
             return {name: outcome for group in outcomes for name, outcome in group.items()}
         for group in together:
             delivering = self._executor().submit(self._deliver, group)
-            self._delivering |= {delivery.name: delivering for delivery in group}
+            self._delivering |= {delivery.table_name: delivering for delivery in group}
         wait(self._delivering.values(), timeout_ms / 1000)
         self._on_commit()
         return {p.base.table: self._take_delivery_outcome(p.base.table) for p in deliveries}
@@ -157,7 +157,7 @@ class SecondaryTables:
             return [call(item) for item in items]
         return list(self._executor().map(call, items))
 
-    def call_or_own_trouble(
+    def call_or_error_of_table(
         self, table: str, call: Callable[[], _Answer]
     ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
@@ -171,7 +171,7 @@ class SecondaryTables:
 
     def _try_read_view(self, name: str) -> TableView | HeadgateError | None:
         try:
-            return self.call_or_own_trouble(name, lambda: self._open_or_reuse_table(name).read())
+            return self.call_or_error_of_table(name, lambda: self._open_or_reuse_table(name).read())
         except RetryLater:
             return None
 
@@ -212,15 +212,17 @@ class SecondaryTables:
 
     def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
         name = staging.table.table
-        return self.call_or_own_trouble(
+        return self.call_or_error_of_table(
             name, lambda: self._open_or_reuse_table(name).stage(staging)
         )
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, DeliveryOutcome]:
         if self._together:
             outcomes = self._together.deliver(deliveries, self)
-            return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
-        return {p.name: self.call_or_own_trouble(p.name, p.deliver) for p in deliveries}
+            return {p.table_name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
+        return {
+            p.table_name: self.call_or_error_of_table(p.table_name, p.deliver) for p in deliveries
+        }
 
     def _suspending_error_or_none(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return what suspends the table; ``None`` if the error is not to suspend it.

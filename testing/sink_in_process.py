@@ -213,7 +213,7 @@ class Life(Node):
         tables = SinkTables(self.sink.settings, self.opened)
         tables.primary_format.create(tables.table_spec_of(tables.name))
         tables.require_fit_table()
-        if self.sink.settings.quarantine.keeps_rejected:
+        if self.sink.settings.quarantine.keeps_rejected_records:
             tables.prepare_quarantine()
         return tables
 

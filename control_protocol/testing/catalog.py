@@ -29,7 +29,7 @@ class CommitFault(Enum):
     """It never reaches the catalog, and nobody knows."""
 
     LATE_UNKNOWN = auto()
-    """It stays under way until ``FakeCatalog.land`` lets it arrive."""
+    """It stays under way until ``FakeCatalog.land_or_return_refusal`` lets it arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class FakeCatalog:
         rewritten = replace(self.new_snapshot(branch, (), {}), rewrites=True)
         return self._add_snapshot(replace(rewritten, files=(merged,) if records else ()), branch)
 
-    def expire(self, keep: int = 1) -> None:
+    def expire_snapshots(self, keep: int = 1) -> None:
         """Keep only the newest snapshots of each branch, and whatever a tag holds."""
         kept = set(self.tags.values())
         for head in self.branches.values():
@@ -219,7 +219,7 @@ class FakeCatalog:
             self.properties.pop(name, None)
         return None
 
-    def land(self, index: int = 0) -> str | None:
+    def land_or_return_refusal(self, index: int = 0) -> str | None:
         """Let a request that is under way arrive; returns as ``apply_or_return_refusal``."""
         return self.apply_or_return_refusal(self.in_the_air.pop(index))
 

@@ -101,7 +101,7 @@ class FakeLog:
         return self._position
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
-        server, written = self._server, self._wire.sign_and_encode
+        server, written = self._server, self._wire.encode_and_sign_if_keyed
         messages = [written(envelope, server.topic_id) for envelope in envelopes]
         fault = self._server.faults.popleft() if self._server.faults else None
         if fault is AppendFault.UNREACHABLE:

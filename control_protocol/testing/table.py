@@ -196,12 +196,12 @@ class FakeTable:
             record=None if tag is None else self._record_of_snapshot(tag),
             lineage=self._branch_lineage(tag),
             branch_record=self._newest_record_on_branch(),
-            others=self._topics_of_other_sinks(),
+            others=self._topic_ids_of_other_sinks(),
             data_location=catalog.data_location,
             filled=filled_table_uuids(self._sink, catalog.properties),
         )
 
-    def _topics_of_other_sinks(self) -> dict[SinkName, Mapping[str, TopicId]]:
+    def _topic_ids_of_other_sinks(self) -> dict[SinkName, Mapping[str, TopicId]]:
         """Rule TABLE-5."""
         found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
         return {
@@ -212,10 +212,14 @@ class FakeTable:
             if sink is not None and sink != self._sink
         }
 
-    def _record_of_snapshot(self, tag: int) -> CommitRecord:
-        record = commit_record_codec.decode(self._sink, self._catalog.snapshots[tag].summary)
+    def _record_of_snapshot(self, snapshot_id: int) -> CommitRecord:
+        record = commit_record_codec.decode(
+            self._sink, self._catalog.snapshots[snapshot_id].summary
+        )
         if record is None:
-            raise RecordUnreadable(f"snapshot {tag} under tag {self._tag} carries no commit record")
+            raise RecordUnreadable(
+                f"snapshot {snapshot_id} under tag {self._tag} carries no commit record"
+            )
         return record
 
     def _newest_record_on_branch(self) -> CommitRecord | None:

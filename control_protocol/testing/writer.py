@@ -109,8 +109,8 @@ class FakeBatchWriter:
         self._clock.advance(max(0, self._due_ms - now_ms))
         batch, failure = self.batch, self._failure
         self.batch = self._failure = None
-        if failure is None:
-            failure = self._reason_unreadable(batch)
+        if failure is None and (reason := self._reason_unreadable(batch)) is not None:
+            failure = reason, None
         if failure is not None:
             return BatchFailed(batch.number, *failure)
         return self._find_needs(batch) or self._write_batch(batch)
@@ -131,16 +131,16 @@ class FakeBatchWriter:
             return frozenset()
         return frozenset(r for r in self.held() if TopicPartition(r.topic, r.partition) in again)
 
-    def _reason_unreadable(self, batch: Batch) -> tuple[str, HeadgateError | None] | None:
+    def _reason_unreadable(self, batch: Batch) -> str | None:
         if not self._source.reachable:
-            return "the fake source cluster is not reachable", None
+            return "the fake source cluster is not reachable"
         for at, offsets in batch.ranges.items():
             found = self._source.topic_ids[at.topic]
             if found != batch.topic_ids.get(at.topic, found):
-                return f"{at.topic} has the id {found}: it was created again", None
+                return f"{at.topic} has the id {found}: it was created again"
             log = self._source.partitions[at]
             if not log.begin <= offsets.begin <= offsets.end <= log.end:
-                return f"{at}: {offsets} is outside of [{log.begin}, {log.end})", None
+                return f"{at}: {offsets} is outside of [{log.begin}, {log.end})"
         return None
 
     def _find_needs(self, batch: Batch) -> BatchNeeds | None:
@@ -245,16 +245,18 @@ class FakeBatchWriter:
         return (self._storage.write(f"{table.file_prefix}/", records),)
 
     def _partition_result(
-        self, at: TopicPartition, offsets: OffsetRange, found: list[SourceRecord], bad: int
+        self, at: TopicPartition, offsets: OffsetRange, records: list[SourceRecord], bad_count: int
     ) -> PartitionResult:
         timestamps_ms = self._source.partitions[at].timestamps_ms
         return PartitionResult(
             offsets,
-            records=len(found) - bad,
-            quarantined=bad,
-            bad=bad,
-            bytes_read=_RECORD_BYTES * len(found),
-            max_timestamp_ms=max((timestamps_ms[record.offset] for record in found), default=None),
+            records=len(records) - bad_count,
+            quarantined=bad_count,
+            bad=bad_count,
+            bytes_read=_RECORD_BYTES * len(records),
+            max_timestamp_ms=max(
+                (timestamps_ms[record.offset] for record in records), default=None
+            ),
         )
 
 

@@ -70,15 +70,15 @@ class RecordColumns:
                 and field.type.unit == "ns"
             ):
                 result[field.name] = cast_column(
-                    self._coordinate_column(what, chunk), field, faults
+                    self._position_or_time_column(what, chunk), field, faults
                 )
             elif what == "timestamp":
                 result[field.name] = self._timestamp_column(chunk, field, faults)
             else:
-                result[field.name] = self._coordinate_column(what, chunk).cast(field.type)
+                result[field.name] = self._position_or_time_column(what, chunk).cast(field.type)
         return result, faults.reasons
 
-    def _coordinate_column(self, name: str, chunk: Chunk) -> pa.Array:
+    def _position_or_time_column(self, name: str, chunk: Chunk) -> pa.Array:
         if name == "offset":
             return pa.array(chunk.offsets)
         if name == "timestamp":
@@ -91,12 +91,12 @@ class RecordColumns:
 
     def _timestamp_column(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         try:
-            return self._coordinate_column("timestamp", chunk).cast(field.type)
+            return self._position_or_time_column("timestamp", chunk).cast(field.type)
         except pa.ArrowInvalid:
             far = chunk.timestamps > MILLISECONDS_MAX
             faults.note(np.flatnonzero(far), f"{field.name}: the record's time is out of range")
             near = replace(chunk, timestamps=np.where(far, -1, chunk.timestamps))
-            return self._coordinate_column("timestamp", near).cast(field.type)
+            return self._position_or_time_column("timestamp", near).cast(field.type)
 
     def _struct_column(self, chunk: Chunk, field: pa.Field, faults: Faults) -> pa.Array:
         result, reasons = self._inside.build_columns_and_bad_rows(chunk)

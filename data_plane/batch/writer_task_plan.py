@@ -86,7 +86,7 @@ class Handling:
     keeps_content: bool = True
 
     @property
-    def keeps_rejected(self) -> bool:
+    def keeps_rejected_records(self) -> bool:
         """Return whether some of them go into the quarantine."""
         return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
 
@@ -129,7 +129,7 @@ class SourcePlan:
     changes: Changes | None = None
 
     @property
-    def has_keys(self) -> bool:
+    def feeds_keyed_tables(self) -> bool:
         """Return whether a table that takes its records has a key."""
         return self.changes is not None or bool(self.routing and self.routing.keys)
 
@@ -322,7 +322,7 @@ class Plans:
         self, plan: WriterPlan, batch: Batch, source: SourcePlan
     ) -> WriterPlan:
         """Return the plan of a batch's table with its quarantine's. Raises as ``load_plan``."""
-        if batch.quarantine is None or not source.handling.keeps_rejected:
+        if batch.quarantine is None or not source.handling.keeps_rejected_records:
             return plan
         quarantine = self._plan_with_current_folder(batch.quarantine, quarantine_source_of(source))
         known = quarantined_offsets(batch, source, self._read_quarantine_rows)
@@ -353,7 +353,7 @@ class Plans:
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def forget_temporary_credentials(self) -> bool:
+    def try_forget_temporary_credentials(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
             key
@@ -439,20 +439,20 @@ def _shaping_with_time_limit(
     return replace(shaping, rules=kept)
 
 
-def _is_folder_inside(start: TableStart, data: str) -> bool:
-    inside = start.file_prefix.removeprefix(f"{data}/")
+def _is_folder_inside(start: TableStart, data_location: str) -> bool:
+    inside = start.file_prefix.removeprefix(f"{data_location}/")
     return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
 
 
-def require_own_folder(start: TableStart, data: str) -> None:
+def require_own_folder(start: TableStart, data_location: str) -> None:
     """TOKEN-1: refuse a folder outside the table's own data, wherever else the credentials reach.
 
     It is no reason to stop: the next START may be the coordinator's again.
     """
-    if not _is_folder_inside(start, data):
+    if not _is_folder_inside(start, data_location):
         raise FolderElsewhere(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
-            f"which is not below {data}/",
+            f"which is not below {data_location}/",
             "if the table's owner has moved its data (write.data.path, or its location), the "
             "coordinator looks, and the next START names the new folder; if not, look who may "
             "write to the control topic (docs/guides/security.md)",

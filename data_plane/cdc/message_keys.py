@@ -55,7 +55,7 @@ class MessageKeys:
         ruled = bool(own) and readable
         self._format = RuledColumns(made, own, self._schema) if ruled else made
 
-    def read(self, keys: Packed) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    def read_keys_and_faults(self, keys: Packed) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """Return a row per message, and why some of them are not a key; those rows are null."""
         there = np.asarray(keys.array.is_valid())
         bad = dict.fromkeys(np.flatnonzero(~there).tolist(), NO_KEY)

@@ -6,8 +6,10 @@ Debezium writes a placeholder there, which its setting ``unavailable.value.place
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import md5
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -20,6 +22,13 @@ from headgate.data_plane.formats.record_format import Faults
 from headgate.native.kernels import Flags
 
 _HEX = "hex:"
+
+
+class ReplacedPlaceholders(NamedTuple):
+    """Holds rows with nulls in place of placeholders, and flags of these by column."""
+
+    rows: pa.RecordBatch
+    replaced: Mapping[str, Flags]
 
 
 class Placeholder:
@@ -43,8 +52,8 @@ class Placeholder:
         written = json.dumps(hstore, ensure_ascii=False, separators=(",", ":"))
         self._texts = (self._text, written, str(self._uuid))
 
-    def replace_with_nulls(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, Flags]]:
-        """Replace placeholders by nulls; also return their rows by column."""
+    def replace_with_nulls(self, rows: pa.RecordBatch) -> ReplacedPlaceholders:
+        """Return the rows with nulls in place of placeholders, and where these were."""
         result: dict[str, Flags] = {}
         columns = list(rows.columns)
         for place, column in enumerate(rows.schema):
@@ -53,9 +62,11 @@ class Placeholder:
                 result[column.name] = unknown
                 at = pa.array(np.arange(len(unknown), dtype=np.int64), mask=unknown)
                 columns[place] = columns[place].take(at)
-        return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if result else rows, result
+        if result:
+            rows = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+        return ReplacedPlaceholders(rows, result)
 
-    def note_faults(self, found: dict[str, Flags], faults: Faults) -> None:
+    def note_faults(self, found: Mapping[str, Flags], faults: Faults) -> None:
         """Make these values faults of their records."""
         for name, unknown in found.items():
             faults.note(
@@ -116,9 +127,9 @@ class Placeholder:
 
 
 @lru_cache(maxsize=16)
-def placeholder_of(placeholder: str = PLACEHOLDER) -> Placeholder:
+def placeholder_of(text: str = PLACEHOLDER) -> Placeholder:
     """Return the placeholder's forms. Raises ``ValueError``."""
-    return Placeholder(placeholder)
+    return Placeholder(text)
 
 
 def _is_text(data_type: pa.DataType) -> bool:

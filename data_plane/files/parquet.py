@@ -41,9 +41,9 @@ def columns_that_may_hide_nulls(schema: pa.Schema) -> tuple[int, ...]:
     return tuple(place for place, field in enumerate(schema) if _can_hide_null(field))
 
 
-def fill_hidden_nulls(table: pa.Table, places: tuple[int, ...]) -> pa.Table:
+def fill_hidden_nulls(table: pa.Table, column_indices: tuple[int, ...]) -> pa.Table:
     """Return the table with values in these columns where a null would be refused."""
-    for place in places:
+    for place in column_indices:
         field = table.schema.field(place)
         column = table.column(place).combine_chunks()
         whole = column.take(pa.array(np.arange(len(column))))  # not a slice: offsets begin at zero
@@ -214,13 +214,13 @@ class ParquetOptions:
         self._bloom = [
             leaf for leaf in leaves if _BLOOM_POSSIBLE and _wants_bloom_filter(leaf, properties)
         ]
-        self.writer_options(rows=1)  # refuses impossible numbers before there is a file
+        self.writer_options(row_count=1)  # refuses impossible numbers before there is a file
 
-    def writer_options(self, rows: int) -> dict[str, Any]:
-        """Return options of ``pq.ParquetWriter``; ``rows``: as many as a row group will hold."""
+    def writer_options(self, row_count: int) -> dict[str, Any]:
+        """Return options of ``pq.ParquetWriter`` for row groups of so many rows."""
         if not self._bloom:
             return dict(self._options)
-        filters = {leaf.path: self._bloom_filter_options(leaf, rows) for leaf in self._bloom}
+        filters = {leaf.path: self._bloom_filter_options(leaf, row_count) for leaf in self._bloom}
         return {**self._options, "bloom_filter_options": filters}
 
     def _compression_options(self) -> dict[str, Any]:
@@ -243,13 +243,13 @@ class ParquetOptions:
     def _positive_number_property(self, name: str, default: int) -> int:
         return read_positive_number(self._properties, f"{_PARQUET}{name}", default)
 
-    def _bloom_filter_options(self, leaf: Leaf, rows: int) -> dict[str, Any]:
+    def _bloom_filter_options(self, leaf: Leaf, row_count: int) -> dict[str, Any]:
         """Size the filter for so many rows, unless the table gives the number of distinct values.
 
         Never larger than the table wants, at the price of more false positives.
         """
         fpp = self._bloom_filter_fpp(leaf)
-        count = self._positive_number_property(f"bloom-filter-ndv.column.{leaf.name}", rows)
+        count = self._positive_number_property(f"bloom-filter-ndv.column.{leaf.name}", row_count)
         bytes_max = max(
             _BLOOM_BYTES_MIN,
             self._positive_number_property("bloom-filter-max-bytes", _BLOOM_BYTES_MAX),

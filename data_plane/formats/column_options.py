@@ -121,8 +121,8 @@ def has_read_option(field: pa.Field) -> bool:
     return bool(field.metadata) and (_UNIT in field.metadata or _AS_TEXT in field.metadata)
 
 
-def marks_of(field: pa.Field) -> dict[bytes, bytes] | None:
-    """Return the marks alone, for a field that stands for this one."""
+def read_options_of(field: pa.Field) -> dict[bytes, bytes] | None:
+    """Return unit and ``as_text`` alone, for a field that stands for this one."""
     result = field.metadata or {}
     return {name: result[name] for name in (_UNIT, _AS_TEXT) if name in result} or None
 

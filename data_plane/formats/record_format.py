@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from headgate.native.kernels import Flags
+from headgate.native.kernels import Flags, Integers
 
 NOTHING = pa.schema([pa.field("headgate.nothing", pa.string())])
 """A column that no record fills: decoding into it tells which records can be read."""
@@ -38,6 +38,13 @@ class RecordFormat(Protocol):
 
         A value is either converted without loss or bad: raises ``UndecodableRecords``.
         """
+
+
+class RecordNames(NamedTuple):
+    """Holds, per value, the index of its record's full name among the ``names``; -1: no record."""
+
+    indices: Integers
+    names: Sequence[str]
 
 
 @runtime_checkable

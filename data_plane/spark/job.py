@@ -74,7 +74,7 @@ def _needs_shuffle(plan: WriterPlan) -> bool:
     have. Changes are written where they are read, together with deleted keys, and so is what other
     tables of their sink take.
     """
-    if plan.source.has_keys:
+    if plan.source.feeds_keyed_tables:
         return False
     if plan.source.routing is not None:
         return plan.shaping.distribution in (Distribution.HASH, Distribution.RANGE)

@@ -405,7 +405,7 @@ class ChangeReader:
     def _keys_of_messages(self, records: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         count = len(records.offsets)
         if count and self._message_keys and records.keys is not None:
-            return self._message_keys.read(records.keys)
+            return self._message_keys.read_keys_and_faults(records.keys)
         nothing = [pa.nulls(count, key.type) for key in self._keys]
         keys = pa.RecordBatch.from_arrays(nothing, names=list(self._changes.key))
         return keys, dict.fromkeys(range(count), NO_KEY)

@@ -58,8 +58,8 @@ class MarkedDeletes:
             image = beside
         if self._changes.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED):
             placeholder = placeholder_of(self._changes.unavailable_placeholder)
-            image, _ = placeholder.replace_with_nulls(image)
-            beside, _ = placeholder.replace_with_nulls(beside)
+            image = placeholder.replace_with_nulls(image).rows
+            beside = placeholder.replace_with_nulls(beside).rows
         at, count = np.flatnonzero(deletes), rows.num_rows
         places, numbers = np.arange(count), np.arange(len(at))
         columns = []

@@ -379,9 +379,11 @@ def read_source_in_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, No
         source.kafka,
         batch.ranges,
         source.topic_ids,
-        with_keys="key" in parts or source.handling.keeps_rejected or source.has_keys,
+        with_keys="key" in parts
+        or source.handling.keeps_rejected_records
+        or source.feeds_keyed_tables,
         with_headers="headers" in parts
-        or source.handling.keeps_rejected
+        or source.handling.keeps_rejected_records
         or by_header
         or any(source.id_headers),
     )

@@ -294,7 +294,7 @@ class SinkAudit:
         ends = without_query_offset(record.offsets)  # QUERY-15
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
-        if settings.quarantine.keeps_rejected:
+        if settings.quarantine.keeps_rejected_records:
             quarantine = check_quarantine(self._tables, self._history, self._on_progress)
             self._quarantine, self._findings = quarantine, [*self._findings, *quarantine.findings]
             self._remarks += quarantine.remarks

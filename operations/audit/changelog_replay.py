@@ -27,7 +27,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.control_protocol.table_format import SupportsKeyedAudit
+from headgate.control_protocol.table_format import Anywhere, SupportsKeyedAudit
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.routed_table import RoutedTable
@@ -534,7 +534,7 @@ def ends_of_doubtful_deletes(
 ) -> Mapping[int, int]:
     """Return, by the source's number, below which offset nothing tells what deletes did."""
     doubtful = reader.doubtful_deletes_below()
-    if doubtful is None:
+    if doubtful is Anywhere.ANYWHERE:
         return {source: ranges[at].end for source, at in sources.items()}
     return {source: doubtful[at] for source, at in sources.items() if at in doubtful}
 

@@ -30,7 +30,7 @@ def check_files_of_commits(
         on_progress("commits", done, len(read))
         if added is None:
             continue
-        records, where = sum(count for _, count in added), commit.place_text
+        records, where = sum(count for _, count in added), commit.description
         if records != commit.record.records:
             findings.append(
                 Finding(

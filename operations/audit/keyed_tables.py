@@ -59,7 +59,7 @@ def compare_delete_counts(
     by_others = not history.complete or any(each.operation != "replace" for each in history.foreign)
     commits = [commit for commit in history.commits if commit.record.keys is not None]
     for done, (commit, died) in enumerate(
-        zip(commits, read_ahead_in_order(reader.newly_dead_row_count, commits), strict=True)
+        zip(commits, read_ahead_in_order(reader.removed_row_count_of_commit, commits), strict=True)
     ):
         on_progress("commits", done, len(commits))
         counts = commit.record.keys
@@ -73,7 +73,7 @@ def compare_delete_counts(
             deaths.findings.append(
                 Finding(
                     "change-count",
-                    f"{commit.place_text}: {commit.record.records} rows came and {died} died; "
+                    f"{commit.description}: {commit.record.records} rows came and {died} died; "
                     f"its record counts {counts.inserted} inserted, {counts.updated} updated, "
                     f"{counts.deleted} deleted and {counts.superseded} superseded",
                 )

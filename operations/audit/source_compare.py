@@ -80,7 +80,7 @@ def find_skipped_offsets(
     for before, after in pairwise(history.commits):
         if after.record.is_claim:
             for (where, at), move in forward.items():
-                if where == after.place_text:
+                if where == after.description:
                     missing[at].add_range(move.begin, move.end)
             continue
         for at, span in added_ranges(before.record, after.record).items():
@@ -305,7 +305,7 @@ def check_commits_and_count_compared(
             findings.append(
                 Finding(
                     "commit-count",
-                    f"{after.place_text}: {changed} {what}, {record.quarantined} quarantined "
+                    f"{after.description}: {changed} {what}, {record.quarantined} quarantined "
                     f"and {record.skipped} skipped, "
                     f"but the source holds {source} records in {spans}",
                 )
@@ -430,7 +430,7 @@ def check_skipped_and_quarantined(
         why = f" ({' or '.join(by)} may have left them out)" if by else ""
         unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
-    if kept and not settings.quarantine.keeps_rejected:
+    if kept and not settings.quarantine.keeps_rejected_records:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"
         findings.append(Finding("quarantined", evidence))
     return findings, unproven

@@ -70,7 +70,7 @@ def _check_tag(history: History) -> Iterator[Finding]:
         yield Finding(
             "tag-behind",
             f"the sink's tag is on snapshot {history.tag}, but its newest commit on "
-            f"{history.branch} is {newest.place_text}",
+            f"{history.branch} is {newest.description}",
         )
 
 
@@ -80,12 +80,12 @@ def _check_counts(
     if expected_rows != commit.added_records:
         yield Finding(
             "record-count",
-            f"{commit.place_text}: its record claims {expected_rows} rows, its snapshot's "
+            f"{commit.description}: its record claims {expected_rows} rows, its snapshot's "
             f"summary says {commit.added_records}",
         )
     adopts = commit.record.command == TAKEOVER
     if commit.record.is_claim and commit.record.records and not (is_secondary or adopts):
-        yield Finding("claim-with-rows", f"{commit.place_text}: a claim of an epoch added rows")
+        yield Finding("claim-with-rows", f"{commit.description}: a claim of an epoch added rows")
 
 
 def _check_commit_order(
@@ -93,13 +93,13 @@ def _check_commit_order(
 ) -> Iterator[Finding]:
     one, two = before.record, after.record
     if two.transaction.epoch < one.transaction.epoch:
-        yield Finding("epoch-fell", f"{after.place_text} comes after {before.place_text}")
+        yield Finding("epoch-fell", f"{after.description} comes after {before.description}")
     elif two.is_replay_or_reread and two.transaction == one.transaction:
         pass  # SUSPEND-6: giving rows back is not a transaction of its own
     elif two.is_same_commit(one):
-        yield Finding("commit-twice", f"{after.place_text} repeats {before.place_text}")
+        yield Finding("commit-twice", f"{after.description} repeats {before.description}")
     elif two.transaction <= one.transaction:
-        yield Finding("transaction-order", f"{after.place_text} comes after {before.place_text}")
+        yield Finding("transaction-order", f"{after.description} comes after {before.description}")
     elif two.transaction.epoch == one.transaction.epoch and two.coordinator != one.coordinator:
         yield Finding(
             "two-coordinators",
@@ -107,11 +107,11 @@ def _check_commit_order(
         )
     is_claimed = two.is_claim or is_secondary or is_record_of_query(two)  # QUERY-13
     if two.transaction.epoch > one.transaction.epoch and not is_claimed:
-        yield Finding("epoch-unclaimed", f"{after.place_text} opens its epoch without a claim")
+        yield Finding("epoch-unclaimed", f"{after.description} opens its epoch without a claim")
     if two.group_id != one.group_id:
         yield Finding(
             "group-changed",
-            f"{after.place_text}: written under group {two.group_id!r}, "
+            f"{after.description}: written under group {two.group_id!r}, "
             f"before under {one.group_id!r}",
         )
 
@@ -123,11 +123,13 @@ def _check_offset_order(before: SinkCommit, after: SinkCommit) -> Iterator[Findi
         if _is_topic_recreated(one, two, partition.topic) or end == begin:
             continue
         if end is None:
-            yield Finding("offsets-lost", f"{after.place_text}: {partition} has no offset any more")
+            yield Finding(
+                "offsets-lost", f"{after.description}: {partition} has no offset any more"
+            )
         elif end < begin and not two.is_claim:
             yield Finding(
                 "offsets-went-back",
-                f"{after.place_text}: {partition} went back from {begin} to {end}",
+                f"{after.description}: {partition} went back from {begin} to {end}",
             )
 
 
@@ -156,7 +158,7 @@ def find_offset_moves(history: History) -> Iterator[OffsetMove]:
             end = two.offsets.get(partition, begin)
             if two.is_claim and end != begin and not _is_topic_recreated(one, two, partition.topic):
                 yield OffsetMove(
-                    after.place_text, partition, begin, end, two.is_operator_claim, two.command
+                    after.description, partition, begin, end, two.is_operator_claim, two.command
                 )
 
 

@@ -178,7 +178,7 @@ def _ask_about_table(questions: Questions, table: TableCheck, settings: SinkSett
         _ask_about_stored_state(questions, table)
     if table.has_lock:
         questions.ask("lock", table.check_lock)
-    if settings.quarantine.keeps_rejected and well:
+    if settings.quarantine.keeps_rejected_records and well:
         questions.ask("quarantine", table.check_quarantine)
         if settings.has_quarantine_of_other_format and questions.are_asked_and_not_wrong(
             "quarantine"

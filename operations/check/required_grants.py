@@ -162,7 +162,7 @@ def _catalog_grant_commands(settings: SinkSettings, role: Role, principal: str) 
             "",
             *_sql_grant_commands(its_own, [aside], role, principal, creates=role is Role.SINK),
         ]
-    tables = [table, aside] if settings.quarantine.keeps_rejected else [table]
+    tables = [table, aside] if settings.quarantine.keeps_rejected_records else [table]
     return _sql_grant_commands(settings.catalog, tables, role, principal, creates=creates)
 
 

@@ -86,7 +86,9 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
         for each in every:
             each.deletion.require_deletable()
         for each in every:
-            unsettled = each.deletion.delete_matching(waiter_for_recent_commit(tables, each.table))
+            unsettled = each.deletion.delete_and_return_doubt(
+                waiter_for_recent_commit(tables, each.table)
+            )
             if unsettled:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: {unsettled}",
@@ -152,7 +154,7 @@ def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
     settings = tables.settings
     if settings.replaces_primary_rows:
         raise _keyed_tables_error(settings.table.identifier)
-    if asked.quarantine_where is not None and not settings.quarantine.keeps_rejected:
+    if asked.quarantine_where is not None and not settings.quarantine.keeps_rejected_records:
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
         )
@@ -189,7 +191,7 @@ def _deletion_from_table(tables: SinkTables, table: str, predicate: str) -> Pred
 def _coordinate_columns(tables: SinkTables, table: str) -> tuple[str, str, str] | None:
     """Return the columns that say of which record a row of the table is."""
     settings = tables.settings
-    if settings.quarantine.keeps_rejected and table == settings.quarantine.table:
+    if settings.quarantine.keeps_rejected_records and table == settings.quarantine.table:
         return COLUMNS
     part = settings.tables or settings.table
     return part.record_columns.coordinate_columns

@@ -63,6 +63,6 @@ def _read_deletions(tables: SinkTables) -> Iterator[tuple[str, DeletedRecords]]:
                 raise error
             for name, secondary in every.tables.items():
                 yield name, secondary.reader.history(_HEAD).deleted
-    if settings.quarantine.keeps_rejected:
+    if settings.quarantine.keeps_rejected_records:
         with tables.open_for_reading(settings.quarantine.table) as quarantine:
             yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted

@@ -91,7 +91,7 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
     """
     require_catalog(settings)
     require_many_tables(settings.tables)
-    if not settings.quarantine.keeps_rejected:
+    if not settings.quarantine.keeps_rejected_records:
         raise ReplayUnfit(
             f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
         )

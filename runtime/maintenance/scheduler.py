@@ -174,7 +174,7 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
     if settings.has_quarantine_of_other_format:
         return [settings.quarantine.table]
     names = [] if settings.tables else [settings.table.identifier]
-    names += [settings.quarantine.table] if settings.quarantine.keeps_rejected else []
+    names += [settings.quarantine.table] if settings.quarantine.keeps_rejected_records else []
     if primary is not None:
         names += sorted({*(primary.record.secondaries if primary.record else ()), *primary.filled})
     return [

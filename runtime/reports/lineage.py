@@ -79,7 +79,7 @@ def _output_tables(
 ) -> list[OutputTable]:
     own = OutputTable(view.table, view.location, _output_columns_of(settings, columns), snapshot_id)
     filled = [OutputTable(name) for name in sorted(view.filled)[:_OUTPUTS_MAX]]
-    aside = settings.quarantine.table if settings.quarantine.keeps_rejected else ""
+    aside = settings.quarantine.table if settings.quarantine.keeps_rejected_records else ""
     others = [each for each in filled if each.name not in (aside, view.table)]
     return [own, *others, *([OutputTable(aside)] if aside else [])]
 

@@ -19,6 +19,7 @@ from headgate.control_protocol.commit_record_codec import on_delete_property
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.table_format import Anywhere
 from headgate.control_protocol.table_history import (
     FencedConnector,
     FileRows,
@@ -156,7 +157,7 @@ class IcebergReader:
         with self._naming_table_in_errors():
             return _read_added_files(self.table.io, snapshot) if snapshot else None
 
-    def newly_dead_row_count(self, commit: SinkCommit) -> int | None:
+    def removed_row_count_of_commit(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit's delete files marked as dead that were not dead before.
 
         ``None``: no longer known.
@@ -199,9 +200,10 @@ class IcebergReader:
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
-    def doubtful_deletes_below(self) -> Offsets | None:
+    def doubtful_deletes_below(self) -> Offsets | Anywhere:
         name = on_delete_property(self._sink)
-        return DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
+        before = DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
+        return Anywhere.ANYWHERE if before is None else before
 
     def missing_staged_files(self, manifest: str) -> list[str]:
         io = self.table.io

@@ -27,7 +27,7 @@ COMMIT = (FakeTable, "commit")
 LINEAGE = (FakeTable, "_branch_lineage")
 CLAIMED = (FakeTable, "_was_claimed_by_this_sink")
 RECORD = (FakeTable, "_record_of_snapshot")
-OTHERS = (FakeTable, "_topics_of_other_sinks")
+OTHERS = (FakeTable, "_topic_ids_of_other_sinks")
 SNAPSHOT = (FakeCatalog, "new_snapshot")
 
 # ----------------------------------------------------------------------------------------- others
@@ -169,7 +169,8 @@ def any_marker_counts(right: Any, self: FakeTable) -> bool:
 
 
 @broken(
-    ExpiryContract.test_the_record_survives_expiry_of_every_other_snapshot, (FakeCatalog, "expire")
+    ExpiryContract.test_the_record_survives_expiry_of_every_other_snapshot,
+    (FakeCatalog, "expire_snapshots"),
 )
 def the_tag_holds_nothing(right: Any, self: FakeCatalog, keep: int = 1) -> None:
     """A tag goes with the files of old states, and takes the record with it."""

@@ -80,7 +80,7 @@ class DeltaWorld:
     def write_unfit_file(self) -> WrittenFile:
         return replace(self.write_file(0), detail=b"what no writer says")
 
-    def numbers(self) -> list[int]:
+    def visible_file_numbers(self) -> list[int]:
         found = self.table().to_pyarrow_table().column("number").to_pylist()
         return sorted(found)[::ROWS_PER_FILE]
 

@@ -29,7 +29,7 @@ class FakeWorld:
         record = SourceRecord(TopicId("id-of-trips"), "trips", 0, number)
         return self._catalog.storage.write("memory://files-", [record])
 
-    def numbers(self, branch: str = "main") -> list[int]:
+    def visible_file_numbers(self, branch: str = "main") -> list[int]:
         return sorted(record.offset for record in self._catalog.visible_rows(branch))
 
     def append_foreign(self, number: int, branch: str = "main") -> None:
@@ -39,7 +39,7 @@ class FakeWorld:
         self._catalog.compact()
 
     def expire_all(self) -> None:
-        self._catalog.expire(keep=1)
+        self._catalog.expire_snapshots(keep=1)
 
     def lose_history(self) -> None:
         self._catalog.log_lost = True
@@ -50,7 +50,7 @@ class FakeWorld:
     def delete_tag(self, sink: str = "sink") -> None:
         self._catalog.delete_tag(tag_name(SinkName(sink)))
 
-    def delete_marker(self, sink: str = "sink") -> None:
+    def delete_claim_marker(self, sink: str = "sink") -> None:
         del self._catalog.properties[claim_marker_property(SinkName(sink))]
 
     def recreate(self) -> None:

@@ -110,7 +110,7 @@ class IcebergWorld:
     def columns(self) -> list[str]:
         return list(self.table().schema().column_names)
 
-    def numbers(self, branch: str = "main") -> list[int]:
+    def visible_file_numbers(self, branch: str = "main") -> list[int]:
         """What the branch holds: each file's number as often as one of its rows is there."""
         table = self.table()
         if branch not in table.metadata.refs:
@@ -175,7 +175,7 @@ class IcebergWorld:
     def delete_tag(self, sink: str = "sink") -> None:
         self._update(RemoveSnapshotRefUpdate(ref_name=tag_name(SinkName(sink))))
 
-    def delete_marker(self, sink: str = "sink") -> None:
+    def delete_claim_marker(self, sink: str = "sink") -> None:
         self._update(RemovePropertiesUpdate(removals=[claim_marker_property(SinkName(sink))]))
 
     def recreate(self) -> None:

@@ -90,7 +90,7 @@ class SmallFolderWorld(FolderWorld):
 
     def compact(self) -> None:
         path = Path(self._wanted.location) / f"{uuid.uuid4()}.parquet"
-        whole = [n for n in self.numbers() for _ in range(ROWS_PER_FILE)]
+        whole = [n for n in self.visible_file_numbers() for _ in range(ROWS_PER_FILE)]
         pq.write_table(pa.table({"number": whole}), path)
         merged = WrittenFile(path.as_uri(), len(whole), path.stat().st_size)
         self._put(merged, replaces=True)

@@ -200,7 +200,7 @@ class SmallWorld:
     def write_unfit_file(self) -> WrittenFile:
         return replace(self.write_file(0), path="memory://small/nowhere")
 
-    def numbers(self) -> list[int]:
+    def visible_file_numbers(self) -> list[int]:
         _, _, newest = self.server.state()
         return sorted(c.key for file in newest.files for c in self.server.contents[file.path])
 

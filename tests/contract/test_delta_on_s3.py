@@ -100,7 +100,7 @@ def test_a_version_whose_answer_was_lost_is_found_or_put_again(
         proxy.pass_on()
         assert isinstance(commit(world.open(), view, record(1, 1, 3), world.write_file(2)), Refused)
         assert world.open().read() == outcome.view
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
 
 def test_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_not(
@@ -119,7 +119,7 @@ def test_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_n
         assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
         proxy.pass_on()
         require_landed(commit(table, view, record(1, 1, 3), file))
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
 
 def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
@@ -141,7 +141,7 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     require_landed(
         secondary.commit(CommitAttempt(secondary.read(), said, pending_commits=(pending_commit,)))
     )
-    assert world.numbers() == [7]
+    assert world.visible_file_numbers() == [7]
     secondary.delete_undecided_manifests(Epoch(2), frozenset())
     assert len(drafts.read_list(pending_commit.manifest)) == 1
     with pytest.raises(FileNotFoundError):

@@ -55,7 +55,7 @@ class FolderWorld:
         pq.write_table(pa.table({"number": [number] * ROWS_PER_FILE}), path)
         return WrittenFile(path.as_uri(), ROWS_PER_FILE, path.stat().st_size)
 
-    def numbers(self) -> list[int]:
+    def visible_file_numbers(self) -> list[int]:
         _, files = self._kind.reader(self._wanted, SinkName("sink")).scan(["number"])
         batches = (rows for file in files for rows in file.batches())
         return sorted(n for rows in batches for n in rows["number"].to_pylist())[::ROWS_PER_FILE]

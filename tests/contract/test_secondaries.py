@@ -114,7 +114,7 @@ def test_pending_2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
     before = table.read()
     pending_commit = stage(world, table, 1, 10, 11)
     assert table.read() == before
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
     assert (pending_commit.secondary, pending_commit.table, pending_commit.since_ms) == (
         before.uuid,
         before.table,
@@ -131,7 +131,7 @@ def test_pending_5_another_process_delivers_it_later_on_whatever_the_table_is_th
     world.append_foreign(7)
     world.compact()
     view = require_landed(delivers(open_table(world), pending_commit))
-    assert world.numbers() == [7, 10, 11]
+    assert world.visible_file_numbers() == [7, 10, 11]
     assert view.record == delivery_of(pending_commit)
     assert open_table(world).read() == view
 
@@ -140,7 +140,7 @@ def test_pending_5_several_pending_commits_go_in_one_call(world: World) -> None:
     table = open_table(world)
     pending_commits = [stage(world, table, number, number) for number in (1, 2, 3)]
     require_landed(delivers(table, *pending_commits))
-    assert world.numbers() == [1, 2, 3]
+    assert world.visible_file_numbers() == [1, 2, 3]
     assert open_table(world).read().record == delivery_of(pending_commits[-1])
 
 
@@ -150,7 +150,7 @@ def test_pending_5_two_deliver_the_same_and_one_is_refused(world: World) -> None
     stale = other.read()
     require_landed(delivers(one, pending_commit))
     assert isinstance(delivers(other, pending_commit, base=stale), Refused)
-    assert world.numbers() == [10]
+    assert world.visible_file_numbers() == [10]
 
 
 def test_pending_9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_late(
@@ -164,7 +164,7 @@ def test_pending_9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_l
     )
     require_landed(delivers(table, claim))
     assert isinstance(delivers(zombie, pending_commit, base=stale), Refused)
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 @pytest.mark.parametrize("did_land", [True, False])
@@ -179,7 +179,7 @@ def test_pending_7_a_lost_answer_is_unknown_and_the_secondary_tells(
     assert (found is not None and found.transaction == pending_commit.transaction) is did_land
     if not did_land:
         require_landed(delivers(table, pending_commit))
-    assert world.numbers() == [10]
+    assert world.visible_file_numbers() == [10]
 
 
 def test_what_was_delivered_can_be_committed_upon_compacted_and_expired(world: World) -> None:
@@ -189,7 +189,7 @@ def test_what_was_delivered_can_be_committed_upon_compacted_and_expired(world: W
     world.compact()
     world.expire_all()
     require_landed(delivers(table, later))
-    assert world.numbers() == [10, 20]
+    assert world.visible_file_numbers() == [10, 20]
     assert table.read().record == delivery_of(later)
 
 
@@ -239,7 +239,7 @@ def test_pending_2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleare
     table.delete_undecided_manifests(Epoch(2), frozenset({pending.manifest}))
     require_landed(delivers(table, pending))
     require_landed(delivers(table, young))
-    assert real.numbers() == [1, 3, 4]
+    assert real.visible_file_numbers() == [1, 3, 4]
     assert loose(real, 9) == []
 
 
@@ -253,7 +253,7 @@ def test_pending_3_what_is_pending_survives_the_expiry_of_all_snapshots(real: Ic
     real.expire_all()
     real.lose_history()
     require_landed(delivers(open_table(real), pending))
-    assert real.numbers() == [7, 8, 10, 20]
+    assert real.visible_file_numbers() == [7, 8, 10, 20]
 
 
 def test_a_delivery_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
@@ -287,7 +287,7 @@ def test_pending_2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_
     assert drafts_in(world) == {delivered_first.manifest, pending.manifest, young.manifest}
     require_landed(delivers(world.open(), pending))
     require_landed(delivers(table, young))
-    assert world.numbers() == [1, 3, 4]
+    assert world.visible_file_numbers() == [1, 3, 4]
     assert dead.manifest not in drafts_in(world)
 
 
@@ -320,7 +320,7 @@ def test_files_of_columns_that_the_table_had_are_delivered_by_a_process_that_nev
     pending_commit = stage(world, world.open(), 1, 10)
     world.table().alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
     require_landed(delivers(world.open(), pending_commit))
-    assert world.numbers() == [10]
+    assert world.visible_file_numbers() == [10]
 
 
 def drafts_in(world: DeltaWorld) -> set[str]:
@@ -379,7 +379,7 @@ def test_pending_7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path:
     held.let_go.set()
     while "lake.one" not in secondaries.read_views(tuple(worlds)):
         pass
-    assert worlds["lake.one"].numbers() == [10]
+    assert worlds["lake.one"].visible_file_numbers() == [10]
     assert len(told) == 2
     secondaries.close()
 

@@ -176,7 +176,7 @@ def test_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -
     view = require_landed(commit(table, view, record(1, 2, 3)))
     view = require_landed(commit(table, view, record(1, 3, 6), *two))
     require_landed(commit(table, view, record(1, 4, 9), *three))
-    assert world.numbers() == [1, 2, 3]
+    assert world.visible_file_numbers() == [1, 2, 3]
 
 
 def test_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
@@ -184,7 +184,7 @@ def test_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
     view = claim_table(table)
     good, refused = world.write_file(1), world.write_file(2)
     require_landed(commit(table, view, record(1, 1, 3), good))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
     assert not Path(refused.path.removeprefix("file://")).exists()
     assert world.data_files() == [good.path.rpartition("/")[2]]
 
@@ -199,7 +199,7 @@ def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) 
     ]
     require_landed(commit(table, view, record(1, 2, 6), world.write_file(2)))
     assert late.path.rpartition("/")[2] not in world.data_files()
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None:
@@ -214,7 +214,7 @@ def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None
     assert not pending(world)
     assert world.data_files() == []
     assert isinstance(commit(zombie, stale, record(1, 1, 3), file), Refused)
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> None:
@@ -225,7 +225,7 @@ def test_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> 
     assert isinstance(outcome, Refused), outcome
     assert not outcome.for_good
     require_landed(commit(table, table.read(), record(1, 1, 3), file))
-    assert world.numbers() == [1, 7]
+    assert world.visible_file_numbers() == [1, 7]
 
 
 def test_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: HudiWorld) -> None:
@@ -233,7 +233,7 @@ def test_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: HudiWorld)
     view, file = claim_table(world.open()), world.write_file(1)
     assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
     assert table.read().record == record(2, 0)
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorld) -> None:
@@ -248,10 +248,10 @@ def test_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorl
     outcome = commit(table, view, record(1, 2, 3), file)
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
     again = world.write(rows(2), table.new_token())[0]
     require_landed(commit(table, view, record(1, 2, 3), again))
-    assert world.numbers() == [2]
+    assert world.visible_file_numbers() == [2]
 
 
 def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
@@ -263,7 +263,7 @@ def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     require_landed(commit(table, view, record(1, 1, 3), file))
     java = HudiJava(world.place, world.place.read_config().schema)
     java.remove_instant(instant_of_file(file.path), lambda _: pytest.fail("it is complete"))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
     assert table.read().record == record(1, 1, 3)
 
 
@@ -291,7 +291,7 @@ def test_nobody_completes_what_a_claim_is_rolling_back(
     require_landed(
         commit(heir, heir.read(), record(2, 1, 3), world.write(rows(1), heir.new_token())[0])
     )
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_what_a_dying_claim_has_condemned_stays_so(
@@ -343,7 +343,7 @@ def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorl
     outcome = commit(racing(world, plan), view, record(1, 1, 3), file)
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
@@ -393,7 +393,7 @@ def test_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) ->
     assert isinstance(outcome, Refused), outcome
     assert outcome.for_good
     require_landed(commit(table, view, record(1, 1, 3), world.write(rows(1), table.new_token())[0]))
-    assert world.numbers() == [1, 7]
+    assert world.visible_file_numbers() == [1, 7]
 
 
 def test_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -> None:
@@ -403,7 +403,7 @@ def test_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -> None:
     file = world.write_file(1)
     world.append_foreign(7, lock=False)
     require_landed(commit(table, table.read(), record(1, 1, 3), file))
-    assert world.numbers() == [1, 7]
+    assert world.visible_file_numbers() == [1, 7]
 
 
 def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
@@ -439,7 +439,7 @@ def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorl
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
     claim_table(world.open(), epoch=2)
     assert not java.read_ghost_instants(java.load_meta_client())
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
@@ -465,7 +465,7 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
         if java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path)):
             break
     assert java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path))
-    assert world.numbers() == list(range(7, number + 1))
+    assert world.visible_file_numbers() == list(range(7, number + 1))
 
 
 def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:

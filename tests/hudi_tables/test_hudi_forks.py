@@ -123,7 +123,7 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
     require_landed(
         commit(heir, heir.read(), record(3, 1, 6), world.write_marked_file(heir.new_token(), 2))
     )
-    assert world.numbers() == [1, 2, *range(7, number + 1)]
+    assert world.visible_file_numbers() == [1, 2, *range(7, number + 1)]
 
 
 def test_a_forked_sink_is_restored_and_follows_its_table(
@@ -213,7 +213,7 @@ def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -
     """Each row is there once, by Hudi's Spark reader and by hudi-rs, behind one commit more."""
     file = world.write(rows(2), table.new_token())[0]
     require_landed(commit(table, table.read(), next_record, file))
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     assert Counter(n for batch in found for n in batch.column("number").to_pylist()) == {1: 3, 2: 3}
     java = HudiJava(world.place, world.place.read_config().schema)

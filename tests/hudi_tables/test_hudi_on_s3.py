@@ -38,7 +38,7 @@ def test_staged_rows_become_hudis_and_nothing_of_ours_stays(
         if world.place.follows:
             said = replace(said, primary="uuid-of-the-lead")
         view = require_landed(commit(table, view, said, world.write_file(number)))
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
     by_spark = world.spark.read.format("hudi").load(world.place.base_path)
     assert by_spark.count() == 2 * ROWS_PER_FILE
     left = [name for name in world.keys(".hoodie/.aux/headgate/") if name.endswith(".parquet")]
@@ -59,7 +59,7 @@ def test_no_commit_or_clustering_keeps_connections_to_the_store(
             commit(table, view, record(1, number, 3 * number), world.write_file(number))
         )
     world.compact()
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
     assert connections(spark, object_store) <= before
 
 
@@ -99,7 +99,7 @@ def test_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
     assert name not in world.data_files()
     assert len(world.data_files()) == 2
     assert not world.keys(NOTED)
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
@@ -120,7 +120,7 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
         (file,) = world.write(rows(number), again.new_token())
         view = require_landed(commit(again, view, record(2, number, 3 * number), file))
     assert name not in world.data_files()
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_hg157_a_store_that_overwrites_is_refused(

@@ -123,7 +123,7 @@ def test_what_is_pending_is_delivered_after_foreign_writes_clustering_and_archiv
     world.append_foreign(20)
     world.compact()
     require_landed(delivers(opened(world), pending))
-    assert world.numbers() == [*range(1, 9), 20]
+    assert world.visible_file_numbers() == [*range(1, 9), 20]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     counted = Counter(n for batch in found for n in batch.column("number").to_pylist())
     assert counted == dict.fromkeys([*range(1, 9), 20], 3)
@@ -141,7 +141,7 @@ def test_who_delivers_rolls_back_first_what_another_delivery_left_pending(
     assert not pending.exists()
     (rollback,), (delivered_by,) = world.timeline("*.rollback"), world.timeline("*.commit")
     assert pending.name[:17] < rollback.name[:17] < delivered_by.name[:17]
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_staged_files_go_with_the_delivery_behind_theirs(world: HudiWorld) -> None:
@@ -153,7 +153,7 @@ def test_staged_files_go_with_the_delivery_behind_theirs(world: HudiWorld) -> No
     require_landed(delivers(table, pending_commits[1]))
     assert len(staged(world)) == 2
     require_landed(delivers(table, pending_commits[2]))
-    assert world.numbers() == [1, 2, 3]
+    assert world.visible_file_numbers() == [1, 2, 3]
 
 
 def test_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
@@ -165,7 +165,7 @@ def test_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
     require_landed(delivers(opened(world), drafted(world, first, 3)))
     assert nobodys.path.rpartition("/")[2] not in staged(world)
     require_landed(delivers(opened(world), pending))
-    assert world.numbers() == [1, 3]
+    assert world.visible_file_numbers() == [1, 3]
 
 
 def test_files_that_are_gone_are_not_decided_and_not_delivered(world: HudiWorld) -> None:
@@ -229,7 +229,7 @@ def test_a_secondary_s_rows_lie_in_their_partitions_under_its_record_key(
     table = opened(world)
     for number in (1, 2):
         require_landed(delivers(table, drafted(world, table, number)))
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
     for number in (1, 2):
         (path,) = (world.folder / f"number={number}").glob("*.parquet")
         keys = pq.ParquetFile(path).read(["_hoodie_record_key"]).column(0).to_pylist()

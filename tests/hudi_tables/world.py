@@ -156,7 +156,7 @@ class HudiWorld:
     def staged(self) -> Path:
         return self.folder / STAGED
 
-    def numbers(self) -> list[int]:
+    def visible_file_numbers(self) -> list[int]:
         found = self.read().select("number").collect()
         return sorted(row[0] for row in found)[::ROWS_PER_FILE]
 

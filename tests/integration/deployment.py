@@ -484,7 +484,7 @@ class Deployment:
 
     def quarantined(self) -> list[pa.Table]:
         """The quarantine's coordinates under the table's names, by the independent reader."""
-        if not self.settings.quarantine.keeps_rejected:
+        if not self.settings.quarantine.keeps_rejected_records:
             return []
         with self.catalog() as catalog:
             location = catalog.load_table(self.settings.quarantine.table).metadata_location

@@ -32,12 +32,14 @@ def reason(heard: Envelope | Skipped) -> SkipReason:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_signed_event_of_each_kind_is_heard_as_it_was_said(name: str) -> None:
-    assert SIGNED.verify_and_decode(SIGNED.sign_and_encode(said(name), TOPIC), TOPIC) == said(name)
+    assert SIGNED.verify_and_decode(
+        SIGNED.encode_and_sign_if_keyed(said(name), TOPIC), TOPIC
+    ) == said(name)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_without_a_key_nothing_changes_on_the_wire(name: str) -> None:
-    assert PLAIN.sign_and_encode(said(name), TOPIC) == message_encoding.encode(said(name))
+    assert PLAIN.encode_and_sign_if_keyed(said(name), TOPIC) == message_encoding.encode(said(name))
     assert PLAIN.verify_and_decode(message_encoding.encode(said(name)), TOPIC) == said(name)
 
 
@@ -50,12 +52,12 @@ def test_unsigned_events_are_passed_over(name: str) -> None:
 
 
 def test_another_key_does_not_speak_for_the_sink() -> None:
-    forged = Wire(SINK, Keys((FOREIGN,))).sign_and_encode(said(), TOPIC)
+    forged = Wire(SINK, Keys((FOREIGN,))).encode_and_sign_if_keyed(said(), TOPIC)
     assert reason(SIGNED.verify_and_decode(forged, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
 def test_a_signature_counts_on_its_own_topic_only() -> None:
-    message = SIGNED.sign_and_encode(said(), TOPIC)
+    message = SIGNED.encode_and_sign_if_keyed(said(), TOPIC)
     recreated = SIGNED.verify_and_decode(message, TopicId("control-id-2"))
     assert reason(recreated) == SkipReason.WRONGLY_SIGNED
 
@@ -63,14 +65,14 @@ def test_a_signature_counts_on_its_own_topic_only() -> None:
 def test_a_signature_counts_for_its_own_sink_only() -> None:
     """Two sinks may share the key: what one says is nothing to the other."""
     other = SinkName("orders")
-    signed = Wire(other, Keys((NEW,))).sign_and_encode(said(sink=other), TOPIC)
+    signed = Wire(other, Keys((NEW,))).encode_and_sign_if_keyed(said(sink=other), TOPIC)
     assert reason(SIGNED.verify_and_decode(signed, TOPIC)) == SkipReason.OTHER_SINK
     moved = signed[:SEAL_BYTES] + message_encoding.encode(said())
     assert reason(SIGNED.verify_and_decode(moved, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
 def test_no_bit_can_be_changed() -> None:
-    message = SIGNED.sign_and_encode(said("write-status"), TOPIC)
+    message = SIGNED.encode_and_sign_if_keyed(said("write-status"), TOPIC)
     for at in range(len(message)):
         changed = bytearray(message)
         changed[at] ^= 1
@@ -84,19 +86,19 @@ def test_keys_are_exchanged_in_three_steps_and_everybody_is_heard_all_the_time()
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in pairwise(steps):
         for speaker, hearer in ((before, after), (after, before)):
-            message = Wire(SINK, Keys(speaker)).sign_and_encode(said(), TOPIC)
+            message = Wire(SINK, Keys(speaker)).encode_and_sign_if_keyed(said(), TOPIC)
             assert Wire(SINK, Keys(hearer)).verify_and_decode(message, TOPIC) == said()
 
 
 def test_a_member_without_a_key_knows_that_it_lacks_one() -> None:
     assert (
-        reason(PLAIN.verify_and_decode(SIGNED.sign_and_encode(said(), TOPIC), TOPIC))
+        reason(PLAIN.verify_and_decode(SIGNED.encode_and_sign_if_keyed(said(), TOPIC), TOPIC))
         == SkipReason.SIGNED
     )
 
 
 def test_the_key_is_not_in_the_message_nor_in_a_repr() -> None:
-    assert NEW.encode() not in SIGNED.sign_and_encode(said(), TOPIC)
+    assert NEW.encode() not in SIGNED.encode_and_sign_if_keyed(said(), TOPIC)
     assert "new" not in repr(SIGNED)
 
 
@@ -107,7 +109,7 @@ def test_what_is_not_believed_is_counted_and_what_is_others_is_not_decoded() -> 
     server.append(
         message_encoding.encode(said()),
         b"foreign",
-        Wire(SINK, Keys((FOREIGN,))).sign_and_encode(said(), TOPIC),
+        Wire(SINK, Keys((FOREIGN,))).encode_and_sign_if_keyed(said(), TOPIC),
     )
     torn = message_encoding.encode(said(sink=SinkName("orders")))[:-1]
     server.append(torn)

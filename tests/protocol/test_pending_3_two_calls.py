@@ -33,7 +33,7 @@ def test_a_late_first_try_of_the_quarantine_is_refused_by_the_second() -> None:
     quarantine.faults.append(CommitFault.LATE_UNKNOWN)
     stage.settles()
 
-    assert quarantine.land() is not None
+    assert quarantine.land_or_return_refusal() is not None
     exactly_once(stage)
 
 
@@ -42,7 +42,7 @@ def test_a_late_first_try_that_lands_is_found() -> None:
     stage.produce(4, 4)
     quarantine.faults.append(CommitFault.LATE_UNKNOWN)
     stage.until("no answer")
-    assert quarantine.land() is None
+    assert quarantine.land_or_return_refusal() is None
     stage.settles()
     exactly_once(stage)
 
@@ -63,7 +63,7 @@ def test_a_zombie_between_the_two_calls_finds_delivered_what_it_owes() -> None:
     stage.nodes["alice"].asleep = True
     stage.session_expires("alice", "bob")
     stage.until("quarantine: bob commits")
-    assert quarantine.land() is not None
+    assert quarantine.land_or_return_refusal() is not None
     stage.settles()
     stage.nodes["alice"].asleep = False
     stage.share("bob", "alice")

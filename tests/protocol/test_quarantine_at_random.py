@@ -27,7 +27,7 @@ def test_each_record_is_in_one_of_the_tables_once(seed: int) -> None:
     for catalog in (stage.catalog, quarantine):
         catalog.faults.clear()
         while catalog.in_the_air:
-            catalog.land(dice.randrange(len(catalog.in_the_air)))
+            catalog.land_or_return_refusal(dice.randrange(len(catalog.in_the_air)))
     for node in stage.nodes.values():
         node.dies_at = None
     stage.produce(3, 3)
@@ -41,7 +41,7 @@ def befalls(stage: Stage, quarantine: FakeCatalog, dice: random.Random) -> None:
         if dice.random() < 0.5:
             catalog.faults.append(dice.choice(list(CommitFault)))
         if catalog.in_the_air and dice.random() < 0.5:
-            catalog.land(dice.randrange(len(catalog.in_the_air)))
+            catalog.land_or_return_refusal(dice.randrange(len(catalog.in_the_air)))
         if dice.random() < 0.2:
             catalog.compact()
     if dice.random() < 0.5:

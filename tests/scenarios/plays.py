@@ -137,7 +137,7 @@ def coordinator_dies_while_committing(stage: Stage) -> None:
     stage.session_expires("alice", "bob")
     stage.until("START")
     stage.direct("now the dead coordinator's call arrives")
-    stage.lines.append(f"        table: the late call -> {stage.catalog.land()}")
+    stage.lines.append(f"        table: the late call -> {stage.catalog.land_or_return_refusal()}")
     stage.settles()
 
 
@@ -153,8 +153,12 @@ def coordinator_dies_while_committing_and_it_lands_first(stage: Stage) -> None:
     stage.catalog.faults.append(CommitFault.LATE_UNKNOWN)
     stage.session_expires("alice", "bob")
     stage.until("claim")
-    stage.lines.append(f"        table: alice's late call -> {stage.catalog.land() or 'landed'}")
-    stage.lines.append(f"        table: bob's late claim -> {stage.catalog.land()}")
+    stage.lines.append(
+        f"        table: alice's late call -> {stage.catalog.land_or_return_refusal() or 'landed'}"
+    )
+    stage.lines.append(
+        f"        table: bob's late claim -> {stage.catalog.land_or_return_refusal()}"
+    )
     stage.settles()
 
 
@@ -189,7 +193,7 @@ def crash_between_tables_3_and_4_of_10(stage: Stage) -> None:
     stage.direct("bob claims, and delivers seven of them")
     stage.session_expires("alice", "bob")
     stage.until("lake.f10: bob commits")
-    late = stage.secondaries["lake.f04"].land()
+    late = stage.secondaries["lake.f04"].land_or_return_refusal()
     stage.lines.append(f"        lake.f04: alice's late call -> {late}")
     stage.settles()
     assert all(catalog.visible_rows() for catalog in stage.secondaries.values())
@@ -326,7 +330,7 @@ def two_coordinators(stage: Stage) -> None:
     alice.asleep = True
     stage.session_expires("alice", "bob")
     stage.until("bob:    START")
-    stage.lines.append(f"        table: alice's call -> {stage.catalog.land()}")
+    stage.lines.append(f"        table: alice's call -> {stage.catalog.land_or_return_refusal()}")
     stage.direct("alice's coordinator wakes before her next poll: it is superseded")
     alice.asleep = False
     alice.coordinator_turn()
@@ -439,7 +443,7 @@ def table_is_compacted(stage: Stage) -> None:
     both_at_work(stage)
     stage.direct("a foreign writer compacts, then snapshots expire")
     stage.catalog.compact()
-    stage.catalog.expire()
+    stage.catalog.expire_snapshots()
     stage.produce(1, 1)
     stage.settles()
 

@@ -253,12 +253,14 @@ class Events:
         way = [snapshot.snapshot_id for snapshot in catalog.ancestry(catalog.branches.get("main"))]
         if tag in way:
             self._world.struck["snapshots expired"] += 1
-            catalog.expire(keep=way.index(tag) + 1)
+            catalog.expire_snapshots(keep=way.index(tag) + 1)
 
     def land_late(self) -> None:
         catalog = self._world.one_catalog()
         if catalog.in_the_air:
-            refusal = catalog.land(self._world.random.randrange(len(catalog.in_the_air)))
+            refusal = catalog.land_or_return_refusal(
+                self._world.random.randrange(len(catalog.in_the_air))
+            )
             self._world.note("a late commit arrives: {}", refusal or "landed")
             self._world.struck[f"late commit {'refused' if refusal else 'landed'}"] += 1
 

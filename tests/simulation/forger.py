@@ -131,8 +131,8 @@ class Forger:
         genuine = [m for m in world.log.messages if self._is_genuine(m, topic_id)]
         ways: list[Callable[[], bytes]] = [
             lambda: plain,
-            lambda: Wire(world.sink, Keys((OTHER_KEY,))).sign_and_encode(said, topic_id),
-            lambda: self._keyed.sign_and_encode(said, TopicId("another")),
+            lambda: Wire(world.sink, Keys((OTHER_KEY,))).encode_and_sign_if_keyed(said, topic_id),
+            lambda: self._keyed.encode_and_sign_if_keyed(said, TopicId("another")),
         ]
         if genuine:
             ways.append(lambda: self.dice.choice(genuine)[:SEAL_BYTES] + plain)

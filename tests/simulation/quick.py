@@ -104,5 +104,5 @@ class _NoWire:
     """Envelopes are values: nobody can change one after it was said."""
 
     @staticmethod
-    def sign_and_encode(envelope: Envelope, _: object) -> Envelope:
+    def encode_and_sign_if_keyed(envelope: Envelope, _: object) -> Envelope:
         return envelope

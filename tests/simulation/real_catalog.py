@@ -167,7 +167,7 @@ class RealCatalog:
         for requirement in as_on_the_wire(requirements) if self._serves else requirements:
             requirement.validate(self.metadata)
 
-    def land(self, index: int = 0) -> str | None:
+    def land_or_return_refusal(self, index: int = 0) -> str | None:
         try:
             self.call(*self.in_the_air.pop(index))
         except CommitFailedException as error:
@@ -204,7 +204,7 @@ class RealCatalog:
     def _foreign(self) -> Table:
         return self.loaded(_Foreign(self), MemoryIO(self.storage))
 
-    def expire(self, keep: int = 1) -> None:
+    def expire_snapshots(self, keep: int = 1) -> None:
         """Of each branch the newest stay, and whatever a ref holds; files of the others go."""
         kept = {ref.snapshot_id for ref in self.metadata.refs.values()}
         for head in self.branches.values():

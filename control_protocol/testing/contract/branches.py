@@ -28,7 +28,7 @@ class BranchContract:
             assert (again.tag, again.head) == (view.tag, view.head)
             outcome = commit(table, again, record(1, 1, 3), file)
         require_landed(outcome)
-        assert (world.numbers(), world.numbers("audit")) == ([1], [9])
+        assert (world.visible_file_numbers(), world.visible_file_numbers("audit")) == ([1], [9])
 
     def test_a_new_branch_begins_at_mains_head_and_leaves_main(self, world: BranchWorld) -> None:
         world.append_foreign(1)
@@ -37,7 +37,7 @@ class BranchContract:
         assert (view.head, view.lineage) == (None, Lineage.FRESH)
         view = require_landed(commit(table, view, record(1, 0)))
         require_landed(commit(table, view, record(1, 1, 3), world.write_file(2)))
-        assert (world.numbers(), world.numbers("audit")) == ([1], [1, 2])
+        assert (world.visible_file_numbers(), world.visible_file_numbers("audit")) == ([1], [1, 2])
 
     def test_on_an_empty_table_two_first_claims_of_a_branch_race_and_one_lands(
         self, world: BranchWorld
@@ -47,7 +47,7 @@ class BranchContract:
         view = require_landed(commit(one, view, record(1, 0)))
         require_landed(commit(one, view, record(1, 1, 3), world.write_file(1)))
         assert isinstance(commit(other, stale, record(1, 0)), Refused)
-        assert (world.numbers(), world.numbers("audit")) == ([], [1])
+        assert (world.visible_file_numbers(), world.visible_file_numbers("audit")) == ([], [1])
 
     def test_a_sink_that_changes_its_branch_is_no_first_start(self, world: BranchWorld) -> None:
         table = world.open()

@@ -35,7 +35,7 @@ class CommitTokenContract:
         view = claim_table(table)
         files = world.write_marked_file(token, 1), world.write_marked_file(token, 2)
         require_landed(commit(table, view, record(1, 1, 6), *files))
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]
 
     def test_token_2_the_next_transaction_has_its_token_before_one_lands(
         self, world: TokenWorld
@@ -47,7 +47,7 @@ class CommitTokenContract:
         later, sooner = world.write_marked_file(second, 2), world.write_marked_file(first, 1)
         view = require_landed(commit(table, view, record(1, 1, 3), sooner))
         require_landed(commit(table, view, record(1, 2, 6), later))
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]
 
     def test_token_2_a_token_that_never_had_files_is_in_nobodys_way(
         self, world: TokenWorld
@@ -59,7 +59,7 @@ class CommitTokenContract:
         require_landed(
             commit(table, view, record(1, 2, 3), world.write_marked_file(table.new_token(), 1))
         )
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_token_2_what_comes_after_its_commit_is_refused_for_good(
         self, world: TokenWorld
@@ -78,7 +78,7 @@ class CommitTokenContract:
                 table, table.read(), record(1, 2, 6), world.write_marked_file(table.new_token(), 3)
             )
         )
-        assert world.numbers() == [1, 3]
+        assert world.visible_file_numbers() == [1, 3]
 
     def test_token_2_files_of_two_tokens_never_land_in_one_commit(self, world: TokenWorld) -> None:
         table = world.open()
@@ -87,5 +87,5 @@ class CommitTokenContract:
             world.write_marked_file(table.new_token(), 2),
         )
         assert not isinstance(commit(table, claim_table(table), record(1, 1, 6), *files), Landed)
-        assert world.numbers() == []
+        assert world.visible_file_numbers() == []
         assert world.open().read().record == record(1, 0)

@@ -50,7 +50,7 @@ class CoreContract(RaceContract):
         after = require_landed(
             commit(table, view, record(1, 1, 6), world.write_file(1), world.write_file(2))
         )
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]
         assert after.record == record(1, 1, 6)
         assert world.open().read() == after
 
@@ -61,7 +61,7 @@ class CoreContract(RaceContract):
             view = require_landed(
                 commit(table, view, record(1, number, number), world.write_file(number))
             )
-        assert world.numbers() == [1, 2, 3, 4, 5]
+        assert world.visible_file_numbers() == [1, 2, 3, 4, 5]
 
     def test_an_empty_commit_moves_the_tag_and_keeps_the_rows(self, world: World) -> None:
         table = world.open()
@@ -70,7 +70,7 @@ class CoreContract(RaceContract):
         )
         after = require_landed(commit(table, view, record(1, 2, 3)))
         assert after.tag != view.tag
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_a_second_coordinator_fences_the_first(self, world: World) -> None:
         zombie, heir = world.open(), world.open()
@@ -78,14 +78,14 @@ class CoreContract(RaceContract):
         view = claim_table(heir, epoch=2)
         assert isinstance(commit(zombie, stale, record(1, 1, 3), world.write_file(1)), Refused)
         require_landed(commit(heir, view, record(2, 1, 3), world.write_file(2)))
-        assert world.numbers() == [2]
+        assert world.visible_file_numbers() == [2]
 
     def test_a_zombie_that_never_cached_is_refused_as_well(self, world: World) -> None:
         stale = claim_table(world.open())
         claim_table(world.open(), epoch=2)
         outcome = commit(world.open(), stale, record(1, 1, 3), world.write_file(1))
         assert isinstance(outcome, Refused)
-        assert world.numbers() == []
+        assert world.visible_file_numbers() == []
 
     def test_a_base_with_the_tag_of_another_history_is_refused(self, world: World) -> None:
         """As of a server that came back without its newest commits, and has as many again."""
@@ -98,14 +98,14 @@ class CoreContract(RaceContract):
         assert isinstance(commit(world.open(), stale, record(1, 2, 6), file), Refused)
         assert world.open().read() == second
         require_landed(commit(table, second, record(1, 2, 6), file))
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]
 
     def test_the_same_attempt_twice_lands_once(self, world: World) -> None:
         table = world.open()
         attempt = CommitAttempt(claim_table(table), record(1, 1, 3), (world.write_file(1),))
         require_landed(table.commit(attempt))
         assert isinstance(table.commit(attempt), Refused)
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_two_sinks_share_a_table(self, world: World) -> None:
         one, other = world.open("one"), world.open("other")
@@ -118,7 +118,7 @@ class CoreContract(RaceContract):
         assert view.lineage is Lineage.CONTAINS_TAG
         require_landed(commit(one, view, record(1, 1, 3, sink="one"), world.write_file(2)))
         assert other.read().record == record(4, 1, 3, sink="other")
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]
 
     def test_a_recreated_table_has_another_uuid_and_refuses(self, world: World) -> None:
         table = world.open()
@@ -132,7 +132,7 @@ class CoreContract(RaceContract):
         assert after.lineage is Lineage.FRESH
         claim_table(world.open())  # a table that counts its commits is as far as the first was
         assert isinstance(commit(world.open(), view, record(1, 1, 3), file), Refused)
-        assert world.numbers() == []
+        assert world.visible_file_numbers() == []
 
     def test_a_large_record_is_read_back_whole(self, world: World) -> None:
         table = world.open()
@@ -168,7 +168,7 @@ class CoreContract(RaceContract):
             assert (after.tag, after.head) == (view.tag, view.head)
             after = require_landed(commit(table, after, record(1, 1, 3), file))
         require_landed(commit(table, after, record(1, 2, 6), world.write_file(2)))
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]
 
     def test_repeating_an_attempt_that_landed_unseen_is_refused(self, world: World) -> None:
         table = world.open()
@@ -177,4 +177,4 @@ class CoreContract(RaceContract):
         world.lose_next_answer(landed=True)
         assert isinstance(table.commit(attempt), Unknown)
         assert isinstance(table.commit(attempt), Refused)
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]

@@ -22,7 +22,7 @@ class OthersContract:
         assert before.lineage is Lineage.FRESH
         assert before.head is not None
         claim_table(world.open())
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_a_refused_attempt_lands_on_a_fresh_read(self, world: OthersWorld) -> None:
         table = world.open()
@@ -36,7 +36,7 @@ class OthersContract:
         assert view.lineage is Lineage.CONTAINS_TAG
         assert (view.record, view.tag) == (stale.record, stale.tag)
         require_landed(commit(table, view, record(1, 1, 3), file))
-        assert world.numbers() == [1, 7]
+        assert world.visible_file_numbers() == [1, 7]
 
     def test_compaction_between_commits_changes_nothing(self, world: OthersWorld) -> None:
         table = world.open()
@@ -50,7 +50,7 @@ class OthersContract:
         view = table.read()
         assert view.lineage is Lineage.CONTAINS_TAG
         require_landed(commit(table, view, record(1, 3, 3), world.write_file(3)))
-        assert world.numbers() == [1, 2, 3]
+        assert world.visible_file_numbers() == [1, 2, 3]
 
     def test_the_other_sinks_of_a_branch_say_what_they_read(self, world: OthersWorld) -> None:
         claim_table(world.open("copy"), sink="copy")

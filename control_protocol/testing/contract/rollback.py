@@ -25,7 +25,7 @@ class RollbackContract:
         view = table.read()
         assert view.lineage is Lineage.ROLLED_BACK
         assert (view.record, view.branch_record) == (third.record, second.record)
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_a_rollback_with_later_foreign_commits_is_seen(self, world: RollbackWorld) -> None:
         table, _ = fill_and_roll_back(world)
@@ -37,7 +37,7 @@ class RollbackContract:
         view = require_landed(commit(table, table.read(), record(2, 0)))
         assert view.lineage is Lineage.CONTAINS_TAG
         require_landed(commit(table, view, record(2, 1, 3), world.write_file(2)))
-        assert world.numbers() == [2]
+        assert world.visible_file_numbers() == [2]
 
     def test_a_rollback_before_the_tag_is_refused_to_a_stale_base(
         self, world: RollbackWorld

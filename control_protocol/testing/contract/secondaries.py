@@ -31,7 +31,7 @@ class SecondaryContract:
             table = world.open()
             require_landed(deliver(table, delivery_record(1, number), world.write_file(number)))
         view = require_landed(deliver(world.open(), delivery_record(2, 1), *decided))
-        assert world.numbers() == [1, 2, 3, 10, 11]
+        assert world.visible_file_numbers() == [1, 2, 3, 10, 11]
         assert view.record == delivery_record(2, 1)
         assert world.open().read() == view
 
@@ -39,7 +39,7 @@ class SecondaryContract:
         self, world: SecondaryWorld
     ) -> None:
         require_landed(deliver(world.open(), delivery_record(1, 1), world.write_file(1)))
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_two_deliver_the_same_and_one_is_refused(self, world: SecondaryWorld) -> None:
         one, other = world.open(), world.open()
@@ -47,7 +47,7 @@ class SecondaryContract:
         require_landed(deliver(one, delivery_record(1, 1), file))
         late = commit(other, stale, delivery_record(1, 1), file)
         assert isinstance(late, Refused)
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_an_empty_delivery_fences_one_that_comes_late(self, world: SecondaryWorld) -> None:
         zombie, heir = world.open(), world.open()
@@ -55,7 +55,7 @@ class SecondaryContract:
         require_landed(deliver(heir, delivery_record(2, 0)))
         late = commit(zombie, stale, delivery_record(1, 1), file)
         assert isinstance(late, Refused)
-        assert world.numbers() == []
+        assert world.visible_file_numbers() == []
 
     @pytest.mark.parametrize("did_land", [True, False])
     def test_a_lost_answer_is_unknown_and_the_secondary_tells(
@@ -68,7 +68,7 @@ class SecondaryContract:
         assert (found == delivery_record(1, 1)) is did_land
         if not did_land:
             require_landed(deliver(table, delivery_record(1, 1), file))
-        assert world.numbers() == [1]
+        assert world.visible_file_numbers() == [1]
 
     def test_what_the_table_cannot_be_given_is_refused_before_it_is_decided(
         self, world: SecondaryWorld

@@ -30,7 +30,7 @@ class TagContract:
         require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
         world.append_foreign(7)
         world.delete_tag()
-        world.delete_marker()
+        world.delete_claim_marker()
         view = world.open().read()
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record == record(1, 1, 3)
@@ -43,7 +43,7 @@ class TagContract:
         assert before is not None
         world.roll_back(before)
         world.delete_tag()
-        world.delete_marker()
+        world.delete_claim_marker()
         view = world.open().read()
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record is None
@@ -62,7 +62,7 @@ class TagContract:
     def test_what_another_sink_wrote_does_not_count(self, world: TagWorld) -> None:
         claim_table(world.open("one"), sink="one")
         world.delete_tag("one")
-        world.delete_marker("one")
+        world.delete_claim_marker("one")
         assert world.open("on").read().lineage is Lineage.FRESH
         assert world.open("one").read().lineage is Lineage.TAG_MISSING
 

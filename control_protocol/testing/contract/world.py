@@ -39,7 +39,7 @@ class World(Protocol):
     def write_file(self, number: int) -> WrittenFile:
         """Write a file that nobody has committed, identified by its number."""
 
-    def numbers(self) -> list[int]:
+    def visible_file_numbers(self) -> list[int]:
         """Return the numbers of the files that a reader of the table finds, sorted."""
 
     def recreate(self) -> None:
@@ -145,7 +145,7 @@ class EvolutionWorld(World, Protocol):
 class BranchWorld(World, Protocol):
     def open(self, sink: str = "sink", branch: str = "main") -> SinkTable: ...
 
-    def numbers(self, branch: str = "main") -> list[int]: ...
+    def visible_file_numbers(self, branch: str = "main") -> list[int]: ...
 
     def append_foreign(self, number: int, branch: str = "main") -> None: ...
 
@@ -153,7 +153,7 @@ class BranchWorld(World, Protocol):
 class TagWorld(ExpiryWorld, Protocol):
     def delete_tag(self, sink: str = "sink") -> None: ...
 
-    def delete_marker(self, sink: str = "sink") -> None:
+    def delete_claim_marker(self, sink: str = "sink") -> None:
         """Remove the sign in the table that the sink has been there."""
 
 

@@ -26,6 +26,7 @@ from headgate.data_plane.formats.avro.decoder import (
 from headgate.data_plane.formats.avro.schema import Avro
 from headgate.data_plane.formats.casting.decimals import (
     VARIABLE_SCALE,
+    DecodedDecimals,
     VariableScale,
     decode_decimals,
 )
@@ -373,9 +374,9 @@ def _read_bytes(avro_type: Avro, cursors: Cursors) -> pa.Array:
     return _cut_slices(cursors.buffer, begins, lengths)
 
 
-def _decimals_noting_too_wide(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.Array:
-    cursors.note_fault(found[1], "holds a decimal of more than 38 digits")
-    return found[0]
+def _decimals_noting_too_wide(decoded: DecodedDecimals, cursors: Cursors) -> pa.Array:
+    cursors.note_fault(decoded.too_wide, "holds a decimal of more than 38 digits")
+    return decoded.numbers
 
 
 def _cut_slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Array:

@@ -170,7 +170,7 @@ def end_of_value_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> i
         return at + 1 if at < end and raw[at] <= 1 else UNSOUND
     if name in ("array", "map"):
         return _end_of_blocks_or_unsound(avro_type, raw, at, end)
-    number, at = _read_long(raw, at, end)
+    number, at = _read_long_and_end(raw, at, end)
     if at == UNSOUND or name == "long":
         return at
     if name == "int":
@@ -184,7 +184,7 @@ def end_of_value_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> i
     return end_of_value_or_unsound(avro_type.children[number], raw, at, end)
 
 
-def _read_long(raw: bytes, at: int, end: int) -> tuple[int, int]:
+def _read_long_and_end(raw: bytes, at: int, end: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 70, 7):
         if at >= end:
@@ -202,7 +202,7 @@ def _end_of_blocks_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) ->
     if item.bytes_min == 0 and avro_type.type == "array":
         return UNSOUND  # of no bytes: ``columns`` bounds how many may be claimed
     while True:
-        count, at = _read_long(raw, at, end)
+        count, at = _read_long_and_end(raw, at, end)
         if at == UNSOUND or count < 0:
             return UNSOUND  # a negative count has a size, which ``Cursors`` checks
         if count == 0:

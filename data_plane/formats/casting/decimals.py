@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Context, Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,17 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
+class DecodedDecimals(NamedTuple):
+    """Holds numbers, and flags of those that exceed 38 digits."""
+
+    numbers: pa.Array
+    too_wide: Flags
+
+
 def decode_decimals(
     data: ByteArray, begins: Positions, lengths: Positions, scale: int
-) -> tuple[pa.Array, Flags]:
-    """Return the numbers at these places (no bytes are zero), and which exceed 38 digits."""
+) -> DecodedDecimals:
+    """Return the numbers at these places; no bytes are zero."""
     places = (begins + lengths - _WIDTH)[:, None] + np.arange(_WIDTH)
     inside = places >= begins[:, None]
     data = data if len(data) else np.zeros(1, np.uint8)
@@ -43,7 +50,7 @@ def decode_decimals(
         numbers[row] = np.frombuffer(number.to_bytes(_WIDTH, "little", signed=True), np.uint8)
     target = pa.decimal128(_DIGITS_MAX, scale)
     result = pa.Array.from_buffers(target, len(begins), [None, pa.py_buffer(numbers.tobytes())])
-    return result, wide
+    return DecodedDecimals(result, wide)
 
 
 # Handles decimals of writers who give the scale next to the digits, in a schema or in each value.
@@ -101,11 +108,11 @@ def unscaled_to_decimals(values: pa.Array) -> pa.Array:
     stored = values.storage.fill_null(b"")
     offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
     data = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
-    result, wide = decode_decimals(data, offsets[:-1], np.diff(offsets), scale)
-    if wide.any():
+    decoded = decode_decimals(data, offsets[:-1], np.diff(offsets), scale)
+    if decoded.too_wide.any():
         raise ValueError(_WIDE)
     at = np.arange(len(values), dtype=np.int64)
-    return result.take(pa.array(at, mask=np.asarray(values.is_null())))
+    return decoded.numbers.take(pa.array(at, mask=np.asarray(values.is_null())))
 
 
 def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:

@@ -129,15 +129,15 @@ def _decimal_type(parameters: Any) -> pa.DataType:
     return Unscaled(int(str(scale)))
 
 
-def pruned_type(data_type: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
-    """Return a struct without what none of the ``fields`` looks for: no value there can be bad.
+def pruned_type(data_type: pa.DataType, wanted_fields: Iterable[pa.Field]) -> pa.DataType:
+    """Return a struct without what no wanted field looks for: no value there can be bad.
 
     A struct of which nothing is left stays whole, because it also says how many values there are.
     """
     if not pa.types.is_struct(data_type):
         return data_type
     wanted: dict[str, list[pa.Field]] = {}
-    for field in fields:
+    for field in wanted_fields:
         for form in names.lookup_names_of(field):
             wanted.setdefault(form, []).append(field)
     kept = []

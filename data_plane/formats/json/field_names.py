@@ -135,7 +135,7 @@ def _field_as_spelled(field: pa.Field, spelled: list[str]) -> pa.Field:
     if place is None and field.name in spelled:
         raise field_names.TwoFields  # the key of that name is another column's
     kind = _type_as_spelled(field.type, spelled)
-    return pa.field(name, kind, field.nullable, metadata=column_options.marks_of(field))
+    return pa.field(name, kind, field.nullable, metadata=column_options.read_options_of(field))
 
 
 def _type_as_spelled(data_type: pa.DataType, spelled: list[str]) -> pa.DataType:

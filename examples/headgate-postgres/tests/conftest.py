@@ -97,7 +97,7 @@ class PostgresWorld:
         pq.write_table(rows, path)
         return WrittenFile(path.as_uri(), rows.num_rows, path.stat().st_size, kind)
 
-    def numbers(self) -> list[int]:
+    def visible_file_numbers(self) -> list[int]:
         found = self.sql("SELECT number FROM {} ORDER BY number")
         return [number for (number,) in found][::ROWS_PER_FILE]
 

@@ -41,7 +41,7 @@ def test_files_are_gone_once_their_rows_are_committed(world) -> None:
     assert len(list(world.folder.iterdir())) == 1, "nobody knows yet whether they are needed"
     table.read()
     assert list(world.folder.iterdir()) == []
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_files_of_a_commit_that_did_not_land_stay(world) -> None:
@@ -52,7 +52,7 @@ def test_files_of_a_commit_that_did_not_land_stay(world) -> None:
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     view = table.read()
     require_landed(commit(table, view, record(1, 1, 3), file))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(world) -> None:
@@ -75,7 +75,7 @@ def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(wor
     after = claim_table(heir, epoch=2)
     assert after.tag == stale.tag
     assert isinstance(commit(zombie, stale, record(1, 2, 6), world.write_file(2)), Refused)
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_a_row_that_somebody_removed_is_no_first_start(world) -> None:
@@ -123,7 +123,7 @@ def test_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, rule) ->
     world.sql(rule)
     with pytest.raises(TableUnfit):
         commit(table, view, record(1, 1, 3), world.write_file(1))
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 # ------------------------------------------------------------------------------- a zombie's lock
@@ -144,7 +144,7 @@ def test_who_stands_still_with_the_lock_is_cut_off(world) -> None:
     zombie._commit = stopped
     assert isinstance(commit(zombie, stale, record(1, 1, 3), world.write_file(1)), Unknown)
     assert world.open().read().record == record(2, 0)
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_a_commit_on_its_way_is_waited_for(world) -> None:
@@ -166,7 +166,7 @@ def test_a_commit_on_its_way_is_waited_for(world) -> None:
     require_landed(commit(one, view, record(1, 1, 3), world.write_file(1)))
     assert held
     assert isinstance(commit(other, stale, record(1, 1, 3), world.write_file(2)), Refused)
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 # ------------------------------------------------------------------------------------------- keys
@@ -268,7 +268,7 @@ def test_a_role_with_the_rights_of_the_readme_is_enough(world, uri) -> None:
     )
     table = world.open()
     require_landed(commit(table, claim_table(table), record(1, 1, 3), world.write_file(1)))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
     world.sql(f"REVOKE INSERT ON {{}} FROM {role}")
     outcome = commit(table, table.read(), record(1, 2, 3), world.write_file(2))
     assert isinstance(outcome, Unknown)

@@ -90,7 +90,7 @@ def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Pa
         )
         table._commit = psycopg.Connection.commit
         require_landed(commit(table, after, record(1, 2, 6), world.write_file(2)))
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]
 
 
 def test_a_promoted_replica_has_rows_and_offsets_of_one_moment(world_at, tmp_path: Path) -> None:
@@ -122,4 +122,4 @@ def test_a_promoted_replica_has_rows_and_offsets_of_one_moment(world_at, tmp_pat
         assert view.record == confirmed.record
         assert isinstance(commit(table, confirmed, record(1, 2, 6), world.write_file(2)), Refused)
         require_landed(commit(table, view, record(2, 0), file))
-        assert world.numbers() == [1, 2]
+        assert world.visible_file_numbers() == [1, 2]

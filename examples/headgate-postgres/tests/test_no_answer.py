@@ -94,7 +94,7 @@ def goes_on(world: Any, stale: TableView, file: Any) -> None:
     view = until_landed(table)
     assert isinstance(commit(table, stale, record(1, 1, 3), file), Refused)
     require_landed(commit(table, view, record(1, 2, 6), world.write_file(2)))
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_a_server_that_is_stopped_in_commit_is_given_up(server, world_at, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_files_of_a_delivery_stay_until_the_next_one_has_landed(world) -> None:
     require_landed(delivers(world, 1, first))
     require_landed(delivers(world, 2, second))
     assert [path.as_uri() for path in world.folder.iterdir()] == [second.path]
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_files_of_a_delivery_whose_answer_was_lost_go_with_the_next_one(world) -> None:
@@ -89,7 +89,7 @@ def test_files_of_a_delivery_whose_answer_was_lost_go_with_the_next_one(world) -
     assert len(list(world.folder.iterdir())) == 1
     require_landed(delivers(world, 2))
     assert list(world.folder.iterdir()) == []
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_files_of_deliveries_stay_as_long_as_a_replica_may_lag(world) -> None:
@@ -149,7 +149,7 @@ def test_who_finds_a_file_gone_because_others_delivered_is_refused(world) -> Non
     stale = zombie.read()
     zombie._place = replace(zombie._place, files=Overtaken(world, file))
     assert isinstance(commit(zombie, stale, delivered(1), file), Refused)
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
     gone = world.write_file(3)
     zombie = world.open()
     zombie._place.files.remove([gone.path])

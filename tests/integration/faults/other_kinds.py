@@ -66,7 +66,7 @@ class Delta:
         return read_delta_with_duckdb(self._location, self._store)
 
     def quarantined(self, sink: Deployment) -> list[pa.Table]:
-        if not sink.settings.quarantine.keeps_rejected:
+        if not sink.settings.quarantine.keeps_rejected_records:
             return []
         rows = read_delta_with_duckdb(f"{self._location}_quarantine", self._store)
         return [rows.select(list(PLACES)).rename_columns(list(COORDINATES))]
@@ -76,7 +76,7 @@ class Delta:
 
         A checkpoint stands for it. The log keeps nothing for so long as it is cleaned up.
         """
-        suffixes = ("", "_quarantine") if sink.settings.quarantine.keeps_rejected else ("",)
+        suffixes = ("", "_quarantine") if sink.settings.quarantine.keeps_rejected_records else ("",)
         for suffix in suffixes:
             self._table(suffix).create_checkpoint()
         sink.start()

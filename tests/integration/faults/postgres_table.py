@@ -73,7 +73,7 @@ class PostgresTables:
         return read_postgres(self._server, (*COLUMNS, *COORDINATES))
 
     def quarantined(self, sink: Deployment) -> list[pa.Table]:
-        if not sink.settings.quarantine.keeps_rejected:
+        if not sink.settings.quarantine.keeps_rejected_records:
             return []
         rows = read_postgres(self._server, PLACES, "db.rows_quarantine")
         return [rows.rename_columns(list(COORDINATES))]

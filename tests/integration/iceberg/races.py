@@ -31,7 +31,7 @@ def of_two_one_lands(
     """Both have checked the same table when they come to the gate; so some rounds."""
     claim_table(world.open())
     expected = [_raced(world, committer, at_gate, number) for number in range(1, ROUNDS + 1)]
-    assert world.numbers() == expected
+    assert world.visible_file_numbers() == expected
 
 
 def _raced(
@@ -61,7 +61,7 @@ def a_sleeper_undoes_nothing(world: IcebergWorld, committer: Committer) -> None:
     assert not isinstance(outcome, Landed), outcome
     heir, file = world.open(), world.write_file(3)
     require_landed(commit(heir, heir.read(), record(2, 2, 6), file))
-    assert world.numbers() == [2, 3]
+    assert world.visible_file_numbers() == [2, 3]
 
 
 def slept_through_an_heirs_commit(world: IcebergWorld, committer: Committer) -> CommitOutcome:

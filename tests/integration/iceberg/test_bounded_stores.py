@@ -63,7 +63,7 @@ def test_a_commit_waits_out_a_store_that_asks_to_slow_down(
     file = world.write_file(1)
     proxy.refuse("POST|PUT", SLOW_DOWN, times)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_so_does_what_writes_the_files_wherever_it_runs(
@@ -88,7 +88,7 @@ def test_a_commit_that_was_not_written_in_time_is_tried_again_with_the_same_file
     assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
     proxy.pass_on()
     require_landed(commit(table, table.read(), record(1, 1, 3), file))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_glues_client_has_bounds_of_its_own(object_store: ObjectStore) -> None:

@@ -240,7 +240,7 @@ def test_hive_3_1_would_lose_a_landed_commit(
     with HeldSwaps(hive.uri) as swaps:
         outcome = slept_through_an_heirs_commit(hive, held_on_its_way(hive, swaps))
     assert isinstance(outcome, Landed)
-    assert hive.numbers() == [1]
+    assert hive.visible_file_numbers() == [1]
     hive.close()
 
 

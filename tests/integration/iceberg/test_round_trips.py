@@ -111,7 +111,7 @@ def test_a_commit_takes_a_handful_of_requests(catalog: tuple[str, Lake]) -> None
         assert sequential(exchanges) <= SEQUENTIAL_MAX[kind]
         used = {exchange.connection for exchange in lake.proxies[0].exchanges}
         assert len(used - before) <= 1  # the manifest and its list are written at once
-    assert lake.world.numbers() == [1, 2, 3]
+    assert lake.world.visible_file_numbers() == [1, 2, 3]
 
 
 def test_vended_keys_that_change_with_each_table_cost_no_connection(

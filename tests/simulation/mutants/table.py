@@ -23,7 +23,7 @@ COMMIT = (FakeTable, "commit")
 CALL = (FakeCatalog, "apply_or_return_refusal")
 
 
-@FAMILY.replaces("TABLE-1", (FakeCatalog, "expire"))
+@FAMILY.replaces("TABLE-1", (FakeCatalog, "expire_snapshots"))
 def tag_grows_too_old(right: Any, self: FakeCatalog, keep: int = 1) -> None:
     """The tag has the table's age limit, and goes when snapshots expire."""
     self.tags.clear()

@@ -76,11 +76,11 @@ def refusal(text: str) -> ConfigurationError:
 def test_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
     settings = parse(FILE)
     assert settings.table.identifier == "db.ledger"
-    assert settings.quarantine.keeps_rejected
+    assert settings.quarantine.keeps_rejected_records
     assert settings.quarantine.table == "db.ledger_quarantine"
     assert replace(settings) == settings
     skipping = parse(FILE.replace("[tables]\n", '[tables]\nunmatched = "skip"\n'))
-    assert not skipping.quarantine.keeps_rejected
+    assert not skipping.quarantine.keeps_rejected_records
     assert (settings.bad_record_limits.may_skip, skipping.bad_record_limits.may_skip) == (
         False,
         True,

@@ -140,7 +140,7 @@ def test_who_is_being_delivered_is_left_alone_until_that_has_ended(world: FakeWo
     assert changed == Changed("lake.one", failure="it is just being delivered")
     held.let_go.set()
     assert isinstance(secondaries.deliver([first], 30_000)["lake.one"], Landed)
-    assert world.numbers() == [10]
+    assert world.visible_file_numbers() == [10]
     assert len(told) == 5
     secondaries.close()
 
@@ -152,9 +152,10 @@ class Together:
         self.groups: list[list[str]] = []
 
     def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
-        self.groups.append([delivery.name for delivery in deliveries])
+        self.groups.append([delivery.table_name for delivery in deliveries])
         return [
-            calls.call_or_own_trouble(delivery.name, delivery.deliver) for delivery in deliveries
+            calls.call_or_error_of_table(delivery.table_name, delivery.deliver)
+            for delivery in deliveries
         ]
 
 

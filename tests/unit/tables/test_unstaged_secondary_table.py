@@ -67,7 +67,7 @@ def test_pending_5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_t
     )
     others[0].join()
     assert isinstance(outcome, Refused)
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_pending_7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_
             CommitAttempt(again.read(), delivery_record(1, 1), pending_commits=pending_commits)
         )
     )
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
     later = opened(world)
     require_landed(later.commit(CommitAttempt(later.read(), delivery_record(2, 1))))
     later.delete_undecided_manifests(Epoch(3), frozenset())

@@ -302,8 +302,8 @@ def test_a_late_commit_lands_or_is_refused_when_it_arrives() -> None:
     tried = attempt(table, 1, catalog)
     assert isinstance(table.commit(tried), Unknown)
     assert isinstance(table.commit(tried), Unknown)
-    assert catalog.land() is None
-    assert catalog.land() == "tag headgate-sink has moved"
+    assert catalog.land_or_return_refusal() is None
+    assert catalog.land_or_return_refusal() == "tag headgate-sink has moved"
     assert offsets_in(catalog) == [1]
 
 
@@ -343,7 +343,7 @@ def test_what_happened_to_the_branch_shows_in_the_lineage() -> None:
     catalog.append_foreign()
     assert table.read().lineage is Lineage.ROLLED_BACK
     catalog.append_foreign()
-    catalog.expire()
+    catalog.expire_snapshots()
     assert table.read().lineage is Lineage.ROLLED_BACK
     catalog.delete_tag("headgate-sink")
     assert table.read().lineage is Lineage.TAG_MISSING

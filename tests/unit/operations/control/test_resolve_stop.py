@@ -104,7 +104,7 @@ def lose_history(sink: Sink) -> None:
     appended, and what lay between expired with the table's old metadata."""
     roll_back(sink)
     sink.catalog.append_foreign()
-    sink.catalog.expire()
+    sink.catalog.expire_snapshots()
     sink.catalog.log_lost = True
 
 

@@ -59,7 +59,7 @@ def test_the_sink_s_commits_clean_up_the_log(tmp_path: Path) -> None:
     assert versions(world)[0] >= 9
     assert world.open().read() == view
     committed(world, view, 16)
-    assert world.numbers() == list(range(1, 17))
+    assert world.visible_file_numbers() == list(range(1, 17))
     assert not DeltaReader(world.place, SinkName("sink")).history().complete
 
 

@@ -341,7 +341,7 @@ def test_the_table_s_own_checkpoints_keep_the_sink_s_place(tmp_path: Path) -> No
     cleaned(world, 3)
     assert world.open().read().record == view.record
     require_landed(commit(world.open(), world.open().read(), record(1, 6, 6), world.write_file(6)))
-    assert world.numbers() == [1, 2, 3, 4, 5, 6]
+    assert world.visible_file_numbers() == [1, 2, 3, 4, 5, 6]
 
 
 def test_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Pat
     after = world.open().read()
     assert (after.record, after.lineage) == (view.record, Lineage.CONTAINS_TAG)
     require_landed(commit(table, after, record(1, 3, 6), world.write_file(3)))
-    assert world.numbers() == [1, 2, 3]
+    assert world.visible_file_numbers() == [1, 2, 3]
     assert not DeltaReader(world.place, SINK).history().complete
 
 

@@ -92,7 +92,7 @@ def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal
     assert outcome.for_good
     assert "is gone" in outcome.reason
     require_landed(commit(table, view, record(1, 1, 3), world.write_file(3)))
-    assert world.numbers() == [3]
+    assert world.visible_file_numbers() == [3]
 
 
 @pytest.mark.parametrize("days", [0, 6])
@@ -103,7 +103,7 @@ def test_the_default_retention_spares_what_is_not_committed_yet(tmp_path: Path, 
     aged(path_of(world, file), days)
     world.table().vacuum(dry_run=False, full=True)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def followed(world: DeltaWorld) -> FileListSecondaryTable:
@@ -139,7 +139,7 @@ def test_a_pending_commit_whose_file_is_gone_is_not_delivered_and_others_are(
     assert isinstance(refused, Refused)
     assert file.path in refused.reason
     assert isinstance(deliver(secondary, 2, *drafted(secondary, 2, world.write_file(2))), Landed)
-    assert world.numbers() == [2]
+    assert world.visible_file_numbers() == [2]
 
 
 def test_a_file_that_is_gone_is_not_decided(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_commit_onto_a_damaged_manifest_list_is_refused_by_name(
         commit(table, view, record(1, 2), world.write_file(2))
     path.write_bytes(whole)
     require_landed(commit(table, view, record(1, 2), world.write_file(2)))
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
@@ -78,4 +78,4 @@ def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
         commit(table, view, record(1, 2), world.write_file(3))
     path.write_bytes(whole)
     require_landed(commit(table, view, record(1, 2), world.write_file(3)))
-    assert world.numbers() == [1, 2, 3]
+    assert world.visible_file_numbers() == [1, 2, 3]

@@ -103,7 +103,7 @@ def test_manifests_that_others_went_on_from_are_never_taken_back(
 
     assert isinstance(outcome, Unknown)
     assert missing(world) == []
-    assert world.numbers() == [1, 2]
+    assert world.visible_file_numbers() == [1, 2]
 
 
 def test_a_landed_commit_that_is_refused_the_second_time_has_landed(
@@ -113,7 +113,7 @@ def test_a_landed_commit_that_is_refused_the_second_time_has_landed(
 
     assert isinstance(outcome, Landed)
     assert missing(world) == []
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_a_landed_commit_is_whole_after_a_compaction_by_others(
@@ -127,7 +127,7 @@ def test_a_landed_commit_is_whole_after_a_compaction_by_others(
 
     assert isinstance(outcome, Landed)
     assert missing(world) == []
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_manifests_are_never_taken_back_on_the_word_of_another_table(
@@ -160,7 +160,7 @@ def test_manifests_of_a_proven_refusal_go(world: IcebergWorld) -> None:
     assert isinstance(outcome, Refused)
     assert missing(world) == []
     assert manifests(world) < before
-    assert world.numbers() == [2]
+    assert world.visible_file_numbers() == [2]
 
 
 def test_manifests_of_a_commit_that_may_still_land_stay(world: IcebergWorld) -> None:
@@ -178,7 +178,7 @@ def test_manifests_of_a_commit_that_may_still_land_stay(world: IcebergWorld) -> 
     assert isinstance(outcome, Unknown)
     assert before <= manifests(world)
     assert missing(world) == []
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 @pytest.mark.parametrize("branch", ["main", "audit"])
@@ -240,7 +240,7 @@ def test_missing_rights_are_named_and_tried_again(world: IcebergWorld, error: Ex
         assert isinstance(outcome, Unknown)
         assert outcome.reason.startswith("HG-103 table db.trips cannot be committed to")
     require_landed(commit(table, view, record(1, 1, 3), file))
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> None:
@@ -254,7 +254,7 @@ def test_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> N
     with pytest.raises(CommitRejected, match="no such update") as stop:
         commit(table, view, record(1, 1, 3), file)
     assert (stop.value.code, bool(stop.value.hint)) == ("HG-213", True)
-    assert world.numbers() == []
+    assert world.visible_file_numbers() == []
 
 
 def test_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> None:
@@ -265,7 +265,7 @@ def test_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> Non
         view = require_landed(
             commit(table, view, record(1, number, number), world.write_file(number))
         )
-    assert world.numbers() == list(range(1, 8))
+    assert world.visible_file_numbers() == list(range(1, 8))
 
 
 def test_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) -> None:
@@ -280,7 +280,7 @@ def test_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) 
 
     world.lie_next(lie)
     assert not isinstance(commit(table, view, record(1, 3, 9), world.write_file(3)), Landed)
-    assert world.numbers() == [1]
+    assert world.visible_file_numbers() == [1]
 
 
 def test_of_two_first_claims_a_server_takes_one(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_rollback_under_foreign_acts_is_never_taken_for_their_work(
     for act in acts:
         act(world)
     assert forgotten(world) is Lineage.UNDECIDABLE
-    assert 3 not in world.numbers()
+    assert 3 not in world.visible_file_numbers()
 
 
 def test_a_branch_set_to_a_copy_with_as_many_rows_is_not_the_tags(world: IcebergWorld) -> None:
@@ -140,7 +140,7 @@ def test_the_newest_file_brought_back_alone_is_no_proof_of_those_before(
     add_again(world, files_of(world, last)[3])
     world.append_foreign(77)
     assert forgotten(world) is Lineage.UNDECIDABLE
-    assert world.numbers() == [1, 3, 77]
+    assert world.visible_file_numbers() == [1, 3, 77]
 
 
 def all_brought_back(world: IcebergWorld) -> None:
