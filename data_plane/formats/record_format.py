@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from headgate.native.kernels import Flags
+from headgate.native.kernels import Flags, Integers
 
 NOTHING = pa.schema([pa.field("headgate.nothing", pa.string())])
 """A column that no record fills: decoding into it tells which records can be read."""
@@ -25,6 +25,13 @@ class UndecodableRecords(Exception):
         super().__init__(f"{len(bad)} records do not fit the schema")
         self.bad = dict(bad)
         self.rest = rest
+
+
+class RecordNames(NamedTuple):
+    """Holds the distinct names of records, and for each record its name's index, -1 without one."""
+
+    codes: Integers
+    names: Sequence[str]
 
 
 class RecordFormat(Protocol):
@@ -76,8 +83,8 @@ class Faults:
         self._path: list[str] = []
 
     @contextmanager
-    def inside(self, name: str) -> Iterator[None]:
-        """Prefix the reasons noted in the body with the place."""
+    def prefixing_reasons(self, name: str) -> Iterator[None]:
+        """Let the reasons that are noted in the body begin with this name."""
         self._path.append(name)
         yield
         self._path.pop()

@@ -17,7 +17,7 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule, parse_path
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.format_with_column_options import RuledColumns
-from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
+from headgate.data_plane.formats.record_format import RecordFormat, RecordNames, UndecodableRecords
 from headgate.data_plane.quarantine.rowless_record_filter import flags_of_all_but
 from headgate.data_plane.routing.routes import Names, Route, Target
 from headgate.kafka.record_fetch import Chunk
@@ -29,8 +29,7 @@ from headgate.native.kernels import Integers
 class NamedFormat(Protocol):
     """Tells the record name that each value has."""
 
-    def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
-        """Return, per value, the index of its name; -1 where it has none."""
+    def names_of_records(self, values: Sequence[bytes]) -> RecordNames: ...
 
 
 @dataclass(frozen=True, slots=True)

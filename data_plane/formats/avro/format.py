@@ -23,9 +23,9 @@ from headgate.data_plane.formats.casting.cast_to_table import (
     require_no_faults,
 )
 from headgate.data_plane.formats.format_registry import require_known_options
-from headgate.data_plane.formats.record_format import Faults
+from headgate.data_plane.formats.record_format import Faults, RecordNames
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
-from headgate.native.kernels import Flags, Integers
+from headgate.native.kernels import Flags
 
 _SCHEMAS_KEPT = 64
 
@@ -70,10 +70,10 @@ class AvroRecords(AvroWriterFormat):
             _parse_configured_schema(require_known_options(options, required=["schema"])["schema"])
         )
 
-    def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
-        """Return, for each value, the index of its record's full name; -1 if it is not a record."""
+    def names_of_records(self, values: Sequence[bytes]) -> RecordNames:
+        """Return the records' full names; a value that is no record has none."""
         code = 0 if self.writer.called else -1
-        return np.full(len(values), code, np.int64), (self.writer.called,)
+        return RecordNames(np.full(len(values), code, np.int64), (self.writer.called,))
 
 
 @lru_cache(maxsize=_SCHEMAS_KEPT)

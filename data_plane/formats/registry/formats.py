@@ -12,6 +12,7 @@ from headgate.data_plane.formats.avro.schema import nullable_fields_with_default
 from headgate.data_plane.formats.format_registry import require_known_options
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.protobuf.format import ProtobufWriterFormat
+from headgate.data_plane.formats.record_format import RecordNames
 from headgate.data_plane.formats.registry.client import NoSuchSchema
 from headgate.data_plane.formats.registry.framed_records import FramedRecords
 from headgate.data_plane.formats.registry.frames import (
@@ -26,7 +27,6 @@ from headgate.data_plane.formats.registry.frames import (
 )
 from headgate.data_plane.formats.registry.json_schema_records import SchemaJsonRecords
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
-from headgate.native.kernels import Integers
 
 _PREFIX = "registry."
 SCHEMA, USE, IGNORE = "schema", "use", "ignore"
@@ -94,14 +94,14 @@ class RegistryAvroRecords(FramedRecords):
         )
         return [*dict.fromkeys(name for names in found for name in names)]
 
-    def names_of_records(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+    def names_of_records(self, values: Sequence[bytes]) -> RecordNames:
         """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
         codes, names = np.full(len(values), -1, np.int64), list[str]()
         for rows, reader in self.readers_of(values):
             if reader.writer.called:
                 codes[rows] = len(names)
                 names.append(reader.writer.called)
-        return codes, names
+        return RecordNames(codes, names)
 
 
 class RegistryJsonRecords(FramedRecords):
