@@ -77,7 +77,7 @@ class Cluster:
     def close(self) -> None:
         self.left += 1
 
-    def try_write(self, _: KeyedValue) -> bool:
+    def try_enqueue(self, _: KeyedValue) -> bool:
         return True
 
     def take_failures(self) -> list[str]:
