@@ -208,13 +208,13 @@ def _operation_names(operations: Any) -> frozenset[str] | None:
 
 
 def _new_reader(
-    settings: Mapping[str, str], group_id: str, own: Mapping[str, bool]
+    settings: Mapping[str, str], group_id: str, overrides: Mapping[str, bool]
 ) -> kafka.Consumer:
     config = {
         **with_log_silenced(settings),
         "group.id": group_id,
         "enable.auto.commit": False,
-        **own,
+        **overrides,
     }
     try:
         return new_consumer(config)
@@ -231,8 +231,8 @@ def read_newest_control_values(
     ``Unreachable``, ``MissingRights``, ``ConfigurationError``.
     """
     at = kafka.TopicPartition(topic, 0)
-    own = {"enable.auto.offset.store": False, "enable.partition.eof": True}
-    consumer = _new_reader(settings, group_id, own)
+    overrides = {"enable.auto.offset.store": False, "enable.partition.eof": True}
+    consumer = _new_reader(settings, group_id, overrides)
     try:
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
         at.offset = max(low, high - count_max)
@@ -247,20 +247,25 @@ def read_newest_control_values(
 
 
 def read_newest_append_time(
-    settings: Mapping[str, str], topic: str, group_id: str, wait_s: float = 0.0
+    settings: Mapping[str, str], topic: str, group_id: str, wait_for_next_s: float = 0.0
 ) -> int | None:
     """Return, in epoch milliseconds, when the brokers appended partition 0's last message.
 
-    With ``wait_s``: that of the next one instead, if one comes within that time. ``None`` if there
-    is none, or the topic takes its writers' time. Raises as ``read_newest_control_values``.
+    With ``wait_for_next_s``: that of the next one instead, if one comes within that time. ``None``
+    if there is none, or the topic takes its writers' time. Raises as
+    ``read_newest_control_values``.
     """
     at = kafka.TopicPartition(topic, 0)
     consumer = _new_reader(settings, group_id, {})
     try:
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
-        at.offset = high if wait_s else max(low, high - 1)
+        at.offset = high if wait_for_next_s else max(low, high - 1)
         consumer.assign([at])
-        message = consumer.poll(wait_s or ANSWER_S_MAX) if wait_s or low < high else None
+        message = (
+            consumer.poll(wait_for_next_s or ANSWER_S_MAX)
+            if wait_for_next_s or low < high
+            else None
+        )
     except kafka.KafkaException as error:
         if error.args[0].code() in _ABSENT:
             return None

@@ -179,8 +179,8 @@ class ClusterTrial:
             raise _trial_error("a transaction", error) from error
         return [message.value() or b"" for message in self._read_messages(2, "read_committed")]
 
-    def _read_messages(self, count: int, isolation: str) -> list[kafka.Message]:
-        """Return the messages from the topic's beginning to its end, which are expected so many."""
+    def _read_messages(self, min_count: int, isolation: str) -> list[kafka.Message]:
+        """Return the messages from the topic's beginning to its end, once there are so many."""
         consumer = new_consumer(
             {
                 **self._settings,
@@ -201,14 +201,14 @@ class ClusterTrial:
                 error = message.error()
                 if error is None:
                     found.append(message)
-                elif error.code() == _CODES._PARTITION_EOF and len(found) >= count:  # noqa: SLF001
+                elif error.code() == _CODES._PARTITION_EOF and len(found) >= min_count:  # noqa: SLF001
                     return found
                 elif error.code() in NO_RIGHTS:
                     raise _trial_error(f"reading topic {self.name}", kafka.KafkaException(error))
         finally:
             consumer.close()
         raise Unreachable(
-            f"reading topic {self.name}: {len(found)} of {count} records within {WAIT_S:.0f} s"
+            f"reading topic {self.name}: {len(found)} of {min_count} records within {WAIT_S:.0f} s"
         )
 
     def join_and_leave_group(self, protocol: Literal["classic", "consumer"]) -> None:

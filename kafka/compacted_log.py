@@ -201,7 +201,7 @@ class CompactedReader:
         self._consumer.assign(places)
 
     @property
-    def is_at_end(self) -> bool:
+    def has_reached_end(self) -> bool:
         """Return whether each partition has been read to where it ended once."""
         return not self._behind
 
@@ -214,7 +214,9 @@ class CompactedReader:
         if first is None:
             return []
         more = self._consumer.consume(RECORDS_PER_READ_MAX, timeout=0)
-        return [record for message in (first, *more) if (record := self._read_record(message))]
+        return [
+            record for message in (first, *more) if (record := self._to_record_or_note_end(message))
+        ]
 
     def read_to_end(self, patience_s: float) -> list[CompactedRecord]:
         """Return all records up to the topics' ends. Raises ``Unreachable`` after this time."""
@@ -233,7 +235,7 @@ class CompactedReader:
     def close(self) -> None:
         self._consumer.close()
 
-    def _read_record(self, message: kafka.Message) -> CompactedRecord | None:
+    def _to_record_or_note_end(self, message: kafka.Message) -> CompactedRecord | None:
         error = message.error()
         if error is None:
             return compacted_record_of(message)
@@ -346,7 +348,7 @@ class CompactedProducer:
         self._written = False
         self._producer: kafka.Producer = self._open()
 
-    def try_write(self, record: KeyedValue) -> bool:
+    def try_enqueue(self, record: KeyedValue) -> bool:
         """Return whether the client took it; it does not while its queue is full."""
         try:
             self._producer.produce(

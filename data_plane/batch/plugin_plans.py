@@ -35,7 +35,7 @@ class QuarantinePlans(Protocol):
     ) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``load_plan``."""
 
-    def try_forget_temporary_credentials(self) -> bool: ...
+    def forget_temporary_credentials_if_any(self) -> bool: ...
 
 
 class PluginPlans:
@@ -62,9 +62,11 @@ class PluginPlans:
             self._quarantine.plan_with_quarantine(plan, batch, source) if self._quarantine else plan
         )
 
-    def try_forget_temporary_credentials(self) -> bool:
+    def forget_temporary_credentials_if_any(self) -> bool:
         """Forget the quarantine's temporary keys; the table has none."""
-        return self._quarantine is not None and self._quarantine.try_forget_temporary_credentials()
+        return (
+            self._quarantine is not None and self._quarantine.forget_temporary_credentials_if_any()
+        )
 
 
 class PluginQuarantinePlans:
@@ -89,7 +91,7 @@ class PluginQuarantinePlans:
             already_quarantined=quarantined_offsets(batch, source, self._read_quarantine_rows),
         )
 
-    def try_forget_temporary_credentials(self) -> bool:
+    def forget_temporary_credentials_if_any(self) -> bool:
         """Return ``False``: there are no temporary keys."""
         return False
 

@@ -353,7 +353,7 @@ class Plans:
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def try_forget_temporary_credentials(self) -> bool:
+    def forget_temporary_credentials_if_any(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
             key

@@ -43,15 +43,15 @@ class TwoFields(ValueError):
     """Says that two fields of a record claim one column: either would silently drop the other."""
 
 
-def with_lookup_names(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schema:
+def with_lookup_names(schema: pa.Schema, name_mapping: str | None, *, caseless: bool) -> pa.Schema:
     """Return the schema with fields that know the names by which they are found.
 
-    ``mapping``: the table's name mapping as JSON. Raises ``ValueError`` if two columns would be
-    found by one name, and for text that is not a mapping.
+    ``name_mapping``: the table's, as JSON. Raises ``ValueError`` if two columns would be found by
+    one name, and for text that is not a mapping.
     """
-    if mapping is None and not caseless:
+    if name_mapping is None and not caseless:
         return schema
-    by_id = _flatten_name_mapping(json.loads(mapping)) if mapping is not None else {}
+    by_id = _flatten_name_mapping(json.loads(name_mapping)) if name_mapping is not None else {}
     return pa.schema(
         _require_distinct_names([_with_lookup_names(f, by_id, caseless=caseless) for f in schema])
     )
@@ -156,11 +156,11 @@ def match_fields(fields: Iterable[pa.Field], available: Sequence[str]) -> list[i
 # ------------------------------------------------------------------------------------- former names
 
 
-def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str | None:
+def with_former_names(name_mapping: str | None, columns: Struct, past: Former) -> str | None:
     """Return a name mapping in which former names also lead to the columns, if there are any."""
     if not past.renamed:
-        return mapping
-    known = dict(_field_ids_and_names(json.loads(mapping))) if mapping is not None else {}
+        return name_mapping
+    known = dict(_field_ids_and_names(json.loads(name_mapping))) if name_mapping is not None else {}
     entries = []
     for inside, column in _columns_with_parent_ids(columns, 0):
         once = [old for old, now in past.renamed.get(inside, {}).items() if now == column.name]

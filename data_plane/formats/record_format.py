@@ -27,6 +27,13 @@ class UndecodableRecords(Exception):
         self.rest = rest
 
 
+class RecordNames(NamedTuple):
+    """Holds the distinct names of records, and for each record its name's index, -1 without one."""
+
+    codes: Integers
+    names: Sequence[str]
+
+
 class RecordFormat(Protocol):
     """One way to read record values. An instance serves one thread; it may learn from what it saw.
 
@@ -83,8 +90,8 @@ class Faults:
         self._path: list[str] = []
 
     @contextmanager
-    def inside(self, name: str) -> Iterator[None]:
-        """Prefix the reasons noted in the body with the place."""
+    def prefixing_reasons(self, name: str) -> Iterator[None]:
+        """Let the reasons that are noted in the body begin with this name."""
         self._path.append(name)
         yield
         self._path.pop()

@@ -67,7 +67,7 @@ def quarantined_offsets(
 
 
 def read_iceberg_rows(
-    table: Table, source: SourcePlan, again: RangesReadAgain
+    table: Table, source: SourcePlan, ranges: RangesReadAgain
 ) -> list[dict[str, Any]]:
     """Return them as of the sink's tag. Raises ``TagMissing``."""
     ref = table.metadata.refs.get(source.handling.tag)
@@ -78,7 +78,7 @@ def read_iceberg_rows(
             "restore the tag on the sink's newest snapshot, or set coordinator.on_tag_missing to "
             "follow-table and start again",
         )
-    places = [range_filter(at, span) for at, span in again.items()]
+    places = [range_filter(at, span) for at, span in ranges.items()]
     anywhere = places[0] if len(places) == 1 else Or(*places)
     wanted = And(EqualTo(term="sink", value=source.sink), anywhere)
     scan = table.scan(wanted, snapshot_id=ref.snapshot_id)
@@ -89,13 +89,13 @@ def read_iceberg_rows(
 
 
 def read_rows_of_reader(
-    reader: TableReader, source: SourcePlan, again: RangesReadAgain
+    reader: TableReader, source: SourcePlan, ranges: RangesReadAgain
 ) -> Iterable[dict[str, Any]]:
     """Yield the current ones: nobody adds others of this sink before the ranges are read."""
     present = reader.columns()
     _, files = reader.scan([name for name in (*_FIELDS, "sink") if name in present])
     ours = pc.field("sink") == source.sink
-    wanted = ours & reduce(or_, [_arrow_range_filter(at, span) for at, span in again.items()])
+    wanted = ours & reduce(or_, [_arrow_range_filter(at, span) for at, span in ranges.items()])
     for file in files:
         for batch in file.batches():
             yield from pa.Table.from_batches([batch]).filter(wanted).to_pylist()

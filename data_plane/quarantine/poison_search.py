@@ -66,15 +66,15 @@ def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], 
     except Exception as error:
         if not is_bisectable(error):
             raise
-    return _Search(chunk, read).search(schema)
+    return _Search(chunk, read).read_by_halving(schema)
 
 
-def halve_until_known(count: int, settle_rows: Callable[[Integers], bool]) -> None:
+def halve_until_known(count: int, try_settle_rows: Callable[[Integers], bool]) -> None:
     """Ask for all of ``count`` rows, in order; those of which the answer is no are halved."""
     waiting = [np.arange(count, dtype=np.int64)]
     while waiting:
         rows = waiting.pop()
-        if not settle_rows(rows):
+        if not try_settle_rows(rows):
             first, second = np.array_split(rows, 2)
             waiting += [second, first]
 
@@ -87,7 +87,7 @@ class _Search:
         self._bad: dict[str, dict[int, str]] = {BAD_EXCEPTION: {}}
         self._some_read = False
 
-    def search(self, schema: pa.Schema) -> Read:
+    def read_by_halving(self, schema: pa.Schema) -> Read:
         halve_until_known(len(self._chunk.offsets), self._try_settle_rows)
         empty = rows_from_python([], schema)
         together = pa.concat_batches([empty, *self._parts])

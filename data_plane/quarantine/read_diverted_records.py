@@ -58,9 +58,9 @@ class DivertedRecords:
         result = self._scan(self._diverted_filter(), (MEANT_FOR,))
         return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
 
-    def places_for_table(self, name: str) -> tuple[Place, ...]:
+    def places_for_table(self, table: str) -> tuple[Place, ...]:
         """Return those meant for the table, in order, each once, of topics that are unchanged."""
-        rows = self._scan(self._table_filter(name), _PLACE).to_pylist()
+        rows = self._scan(self._table_filter(table), _PLACE).to_pylist()
         ids, ends = self.record.topic_ids, self.record.offsets
         return tuple(
             Place(TopicPartition(topic, partition), TopicId(topic_id), offset)
@@ -76,11 +76,11 @@ class DivertedRecords:
         )
 
     def read_records(
-        self, name: str, ranges: Mapping[TopicPartition, OffsetRange]
+        self, table: str, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[Record]:
         """Yield the records meant for the table within these ranges, byte by byte."""
         anywhere = [range_filter(at, span) for at, span in ranges.items()]
-        wanted = And(self._table_filter(name), Or(*anywhere) if anywhere[1:] else anywhere[0])
+        wanted = And(self._table_filter(table), Or(*anywhere) if anywhere[1:] else anywhere[0])
         rows = self._scan(wanted, _ROW)
         timestamps = rows["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
         for row, timestamp_us in zip(
@@ -96,8 +96,8 @@ class DivertedRecords:
                 headers=[(each["key"], each["value"]) for each in row["headers"] or ()],
             )
 
-    def _table_filter(self, name: str) -> BooleanExpression:
-        return And(self._diverted_filter(), EqualTo(term=MEANT_FOR, value=name))
+    def _table_filter(self, table: str) -> BooleanExpression:
+        return And(self._diverted_filter(), EqualTo(term=MEANT_FOR, value=table))
 
     def _diverted_filter(self) -> BooleanExpression:
         ours = EqualTo(term="sink", value=str(self._sink))

@@ -122,7 +122,7 @@ class RejectedRecords:
             reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
             self._dispose_of_records(disposal, chunk, reasons, ROUTE)
 
-    def divert(self, chunk: Chunk, table: str, why: str) -> None:
+    def divert_or_stop(self, chunk: Chunk, table: str, why: str) -> None:
         """Take all these records, whose table has trouble (SUSPEND-1). They are not bad, nor
         unmatched.
 

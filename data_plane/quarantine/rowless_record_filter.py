@@ -41,8 +41,11 @@ class RowlessRecordFilter:
         self._bytes = np.zeros(count, np.int64)
         self._newest_ms = np.full(count, -1, np.int64)
 
-    def filter(self, chunk: Chunk) -> Chunk:
-        """Return the records that may become rows. Raises what ``rejected`` raises for others."""
+    def take_rowless_out(self, chunk: Chunk) -> Chunk:
+        """Count the records, and return those that may become rows.
+
+        Raises what ``rejected`` raises for others.
+        """
         # Of all records, whatever becomes of them: what is left out below was read, too.
         weights = np.bincount(chunk.places, chunk.lengths, len(self._partitions))
         self._bytes += weights.astype(np.int64)
@@ -55,17 +58,20 @@ class RowlessRecordFilter:
         return self._take_poison_out(chunk)
 
     def partition_results(
-        self, records: Integers, deleted: Integers | None = None
+        self, row_counts: Integers, deleted_counts: Integers | None = None
     ) -> dict[TopicPartition, PartitionResult]:
-        """Return the counts of what was read so far, as if it were all; ``records`` of each place
-        became rows, and those ``deleted`` are in key files."""
+        """Return the results of what was read so far, as if it were all.
+
+        By place: ``row_counts`` says how many records became rows, ``deleted_counts`` how many are
+        in key files.
+        """
         return {
             at: PartitionResult(
                 range=self._batch.ranges[at],
-                records=int(records[place]),
+                records=int(row_counts[place]),
                 quarantined=int(self._rejected.quarantined[place]),
                 skipped=int(self._rejected.skipped[place]),
-                deleted=0 if deleted is None else int(deleted[place]),
+                deleted=0 if deleted_counts is None else int(deleted_counts[place]),
                 bad=int(self._rejected.bad[place]),
                 filtered=int(self._rejected.filtered[place]),
                 bytes_read=int(self._bytes[place]),

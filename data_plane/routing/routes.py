@@ -179,11 +179,11 @@ def _compile_pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
-def _match_groups(wanted: str, text: str) -> Mapping[str, str] | None:
+def _match_groups(name_or_pattern: str, text: str) -> Mapping[str, str] | None:
     """Return the groups of a pattern that matches; a name has none, nor has "", which takes all."""
-    if not wanted.startswith("^"):
-        return {} if wanted in ("", text) else None
-    result = _compile_pattern(wanted).search(text)
+    if not name_or_pattern.startswith("^"):
+        return {} if name_or_pattern in ("", text) else None
+    result = _compile_pattern(name_or_pattern).search(text)
     return None if result is None else {k: v or "" for k, v in result.groupdict().items()}
 
 

@@ -138,13 +138,13 @@ class SparkBatchWriter:
         written: list[WrittenFile] = []
         plans: list[WriterPlan] = []
 
-        def write(plan: WriterPlan) -> BatchOutcome:
+        def discard_earlier_and_write(plan: WriterPlan) -> BatchOutcome:
             self._discard_files(plans, written)  # from an attempt that wanted more tables
             plans[:] = [plan]
             return self._write_by_plan(plan, job, written)
 
         try:
-            whole = self._planned(job.batch, write)
+            whole = self._planned(job.batch, discard_earlier_and_write)
         except HeadgateError as error:
             whole = failed_outcome_of(job.batch.number, error)
         except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
@@ -242,7 +242,7 @@ class SparkBatchWriter:
     ) -> BatchOutcome:
         shares = split_into_shares(batch, self._session.parallelism)
         done = run_job(self._session, plan, batch, shares)
-        written += done.files
+        written += done.all_files
         transform = plan.shaping.transform
         outcome = merge_reports(batch, done.reads, done.parts, transform.name if transform else "")
         unmatched = done.unmatched

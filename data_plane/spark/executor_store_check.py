@@ -43,10 +43,10 @@ def require_store_from_executors(
     """
     own = dict(properties)
 
-    def attempt() -> None:
+    def require_store() -> None:
         require_writable_store(own, location)
 
-    count, hosts = _run_in_each_task(session, attempt)
+    count, hosts = _run_in_each_task(session, require_store)
     done = f"{count} tasks on {hosts} wrote, read and removed a file of a line each"
     return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
@@ -61,7 +61,7 @@ def require_tokens_from_executors(
     """
     own = dict(kafka)
 
-    def attempt() -> None:
+    def require_tokens() -> None:
         for keeper in (
             token_keeper_for(own),
             keeper_of(registry_auth, "") if registry_auth else None,
@@ -69,7 +69,7 @@ def require_tokens_from_executors(
             if keeper is not None:
                 keeper.require_token()
 
-    count, hosts = _run_in_each_task(session, attempt)
+    count, hosts = _run_in_each_task(session, require_tokens)
     return f"{count} tasks on {hosts} got their tokens by themselves"
 
 
@@ -99,7 +99,7 @@ def _run_in_each_task(session: OpenSession, attempt: Callable[[], object]) -> _T
 def _as_task_function(
     attempt: Callable[[], object],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def trial(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def attempt_for_each_row(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for _ in range(batch.num_rows):
                 code = message = hint = ""
@@ -112,4 +112,4 @@ def _as_task_function(
                     [pa.array(c, pa.string()) for c in row], schema=_SCHEMA
                 )
 
-    return trial
+    return attempt_for_each_row

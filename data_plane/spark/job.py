@@ -45,8 +45,8 @@ class JobDone:
     parts: Sequence[PartWritten | BatchFailed]
 
     @property
-    def files(self) -> tuple[WrittenFile, ...]:
-        """Return everything that was written to both tables, whatever the outcome."""
+    def all_files(self) -> tuple[WrittenFile, ...]:
+        """Return everything that was written to any table, whatever the outcome."""
         written = [part for part in self.parts if isinstance(part, PartWritten)]
         rejected = files_of([read.outcome for read in self.reads])
         return (*(file for part in written for file in part.all_files), *rejected)

@@ -78,7 +78,7 @@ class RowsWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
         """Write the rows. Raises ``RowsUnfit``, ``WriteFailed``; then no file is left."""
         files, rows, deletes = FileOutlets(self.batch), 0, 0
-        table = files.outlet_of(table_of_start(self.plan, self.batch), self.plan)
+        table = files.get_or_open_outlet(table_of_start(self.plan, self.batch), self.plan)
         try:
             for batch in batches:
                 kept, gone = self._split_kept_and_deleted(
@@ -171,12 +171,12 @@ class RowsWriter:
             )
         return batch.filter(pc.invert(deleted)), batch.filter(deleted)
 
-    def _deleted_keys(self, gone: pa.RecordBatch) -> Mapping[str, pa.Array]:
+    def _deleted_keys(self, deleted_rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
         changes, schema = self.plan.source.changes, self.plan.shape.arrow_schema()
         assert changes is not None, "only then are there keys"
         names = (*changes.key, *self.places.values())
         keys = cast_to_table_rows(
-            gone, pa.schema([schema.field(name) for name in dict.fromkeys(names)])
+            deleted_rows, pa.schema([schema.field(name) for name in dict.fromkeys(names)])
         )
         ours = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET}
         return {

@@ -139,7 +139,7 @@ def open_session(options: SparkOptions) -> OpenSession:
     spark = None
     try:
         with keeping_interrupt_handler():
-            spark = result or _create_session(session_class, options)
+            spark = result or _get_or_create_session(session_class, options)
         local = options.remote.startswith("local") if options.remote else is_local(spark)
         if not local:
             ship_package(spark, scratch)
@@ -181,7 +181,7 @@ def _require_session_class() -> Any:
     return SparkSession
 
 
-def _create_session(session_class: Any, options: SparkOptions) -> Any:
+def _get_or_create_session(session_class: Any, options: SparkOptions) -> Any:
     builder = session_class.builder
     if options.remote:
         builder = builder.remote(options.remote)

@@ -146,7 +146,7 @@ def rows_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]
     """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
     schema = with_tally_column(transform_row_schema(plan))
 
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def rows_of_shares(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in indexes_of_shares(batches):
             reading = _Share(plan, batch, shares, share)
             for rows in reading.decode_rows_noting_outcome():
@@ -154,13 +154,13 @@ def rows_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]
             yield tally_row(schema, reading.read)
         drop_zip_importers_and_freeze_gc()
 
-    return stage
+    return rows_of_shares
 
 
 def packets_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into packets, with a tally row after each share's packets."""
 
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def packets_of_shares(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan, batch)
         schema = with_tally_column(packing.schema)
         for share in indexes_of_shares(batches):
@@ -171,7 +171,7 @@ def packets_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Bat
             yield tally_row(schema, reading.read)
         drop_zip_importers_and_freeze_gc()
 
-    return stage
+    return packets_of_shares
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class _Ready:
 
     waiting: list[tuple[str, Decoded]] = field(default_factory=list)
 
-    def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
+    def get_or_open_outlet(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
         return _Outlet(routed.name, self)
 
     def flush_largest_over_limit(self) -> None:
@@ -267,7 +267,7 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 def packets_of_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def packets_of_result(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan, batch)
         rejected: list[Unmatched] = []
         try:
@@ -282,7 +282,7 @@ def packets_of_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
             )
         drop_zip_importers_and_freeze_gc()
 
-    return stage
+    return packets_of_result
 
 
 def _matched_rows_noting_rejected(
@@ -343,12 +343,12 @@ def _writing_stage(
     batch: Batch,
     rows: Callable[[Iterator[pa.RecordBatch]], Iterator[RoutedRows]],
 ) -> Stage:
-    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         outcome = pickle.dumps(write_rows(plan, batch, rows(batches)))
         yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=OUTCOMES)
         drop_zip_importers_and_freeze_gc()
 
-    return stage
+    return write_batches
 
 
 def unpack_unmatched_or_raise(packet: pa.Scalar) -> Any:
@@ -379,7 +379,7 @@ def write_rows(
                 continue
             routed = tables[some.table]
             assert routed.plan is not None, "its rows are of its schema"
-            files.outlet_of(routed, routed.plan).rows.add_rows(some.numbered.rows)
+            files.get_or_open_outlet(routed, routed.plan).rows.add_rows(some.numbered.rows)
             files.flush_largest_over_limit()
         followed = files.finish()
         own = (
@@ -489,7 +489,7 @@ def quarantine_writer(
 
     wanted = WantedRecords(unmatched)
 
-    def write(share: Batch) -> BatchOutcome:
+    def quarantine_share(share: Batch) -> BatchOutcome:
         numbering, rejected = RecordNumbers(batch.ranges), RejectedRecords(plan, share)
         kept = RowlessRecordFilter(share, rejected)
         try:
@@ -507,7 +507,7 @@ def quarantine_writer(
             rejected.discard()
             return failed_outcome_of(share.number, error)
 
-    return write
+    return quarantine_share
 
 
 def narrow_to_unmatched(batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]) -> Batch:

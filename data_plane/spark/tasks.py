@@ -186,7 +186,7 @@ def writer_of_shares(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function for ``mapInArrow`` over share numbers; rows of ``RESULT_COLUMNS``."""
 
-    def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write_shares(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 outcome = pickle.dumps(write_one(shares[number]))
@@ -196,7 +196,7 @@ def writer_of_shares(
                 )
         drop_zip_importers_and_freeze_gc()
 
-    return write
+    return write_shares
 
 
 def unpickle_outcome(row: bytes) -> BatchOutcome:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -89,6 +90,13 @@ def require_routable(result: pa.Schema, plan: WriterPlan, name: str) -> None:
         raise ConfigurationError(f"{name} gives {TABLE_COLUMN} as {kind}", "CAST it to a string")
 
 
+class _RowTargets(NamedTuple):
+    """Holds distinct targets, and for each row its target's index, -1 for none."""
+
+    codes: Integers
+    targets: list[Target]
+
+
 class _RowRouter:
     """Finds the tables of rows by their topics, and by the transform's routing columns."""
 
@@ -104,8 +112,7 @@ class _RowRouter:
             for topic in names
         ]
 
-    def targets_of(self, places: Integers, table_names: pa.Array) -> tuple[Integers, list[Target]]:
-        """Return, for each row, the index of its target, or -1 for none."""
+    def targets_of(self, places: Integers, table_names: pa.Array) -> _RowTargets:
         encoded = table_names.dictionary_encode()
         values = np.asarray(encoded.indices.fill_null(-1), np.int64)
         distinct: list[str] = encoded.dictionary.to_pylist()
@@ -124,7 +131,7 @@ class _RowRouter:
                 chosen = np.array([*numbers, -1], np.int64)[0 if by_topic else values]
                 codes = np.where(left, chosen, codes)
                 left &= codes < 0
-        return codes, list(result)
+        return _RowTargets(codes, list(result))
 
 
 @dataclass(slots=True)
@@ -187,9 +194,7 @@ class ResultTables:
                     result, batch.filter(pa.array(those)), numbers[those]
                 )
 
-    def _group_targets(
-        self, codes: Integers, targets: list[Target]
-    ) -> tuple[Integers, list[Target]]:
+    def _group_targets(self, codes: Integers, targets: list[Target]) -> _RowTargets:
         """Return one target for all that are alike."""
         groups: dict[Hashable, int] = {}
         places = [
@@ -197,7 +202,7 @@ class ResultTables:
             for each in targets
         ]
         together = np.array([*places, -1], np.int64)[codes]
-        return together, [targets[places.index(place)] for place in range(len(groups))]
+        return _RowTargets(together, [targets[places.index(place)] for place in range(len(groups))])
 
     def _route_rows_of_table(
         self, routed: RoutedTable, batch: pa.RecordBatch, numbers: Integers
@@ -241,7 +246,7 @@ class ResultTables:
 def reject_records(rejected: RejectedRecords, chunk: Chunk, why: RejectionReason) -> None:
     """Take all these records, which a transform's result sends to no table."""
     if why.table:
-        rejected.divert(chunk, why.table, why.reason)
+        rejected.divert_or_stop(chunk, why.table, why.reason)
     elif why.bad:
         reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
         rejected.reject_bad(chunk, reasons, OWN_TABLE)

@@ -14,24 +14,28 @@ def split_spark_compatible(schema: pa.Schema) -> tuple[pa.Schema, list[str]]:
     fields = []
     for field in schema:
         try:
-            fields.append(pa.field(field.name, _spark_type(field.type)))
+            fields.append(pa.field(field.name, _spark_compatible_type(field.type)))
         except TypeError:
             unsupported.append(field.name)
     return pa.schema(fields), unsupported
 
 
-def _spark_type(data_type: pa.DataType) -> pa.DataType:
+def _spark_compatible_type(data_type: pa.DataType) -> pa.DataType:
     """Raises ``TypeError`` for UUIDs, times, nanoseconds and binaries of fixed length."""
     if pa_types.is_large_string(data_type):
         return pa.string()
     if pa_types.is_large_binary(data_type):
         return pa.binary()
     if pa_types.is_large_list(data_type) or pa_types.is_list(data_type):
-        return pa.list_(_spark_type(data_type.value_type))
+        return pa.list_(_spark_compatible_type(data_type.value_type))
     if pa_types.is_map(data_type):
-        return pa.map_(_spark_type(data_type.key_type), _spark_type(data_type.item_type))
+        return pa.map_(
+            _spark_compatible_type(data_type.key_type), _spark_compatible_type(data_type.item_type)
+        )
     if pa_types.is_struct(data_type):
-        return pa.struct([pa.field(child.name, _spark_type(child.type)) for child in data_type])
+        return pa.struct(
+            [pa.field(child.name, _spark_compatible_type(child.type)) for child in data_type]
+        )
     nanoseconds = pa_types.is_timestamp(data_type) and data_type.unit != "us"
     if (
         nanoseconds

@@ -224,13 +224,13 @@ class ChangeReader:
         rows = _filter_rows(rows, _flags_of_all_but(len(at), bad))
         return Read(shape.hide_values(rows), [*read.bad, (reasons, EXPECTATION)])
 
-    def _as_deletes(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+    def _as_deletes(self, rows: pa.RecordBatch, to_delete: Flags) -> pa.RecordBatch:
         """Make some of these rows deletes of their keys."""
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         for name in self._changes.key:
             deleted = f"{_KEY}{name}"
-            columns[deleted] = array_where(some, columns[name], columns[deleted])
-        operations = np.where(some, np.uint8(Operation.DELETE), self.operations_of(rows))
+            columns[deleted] = array_where(to_delete, columns[name], columns[deleted])
+        operations = np.where(to_delete, np.uint8(Operation.DELETE), self.operations_of(rows))
         columns[OPERATION] = pa.array(operations)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
@@ -515,11 +515,13 @@ class ChangeDecoder:
     def _count_by_place(self, records: Chunk, some: Flags) -> Integers:
         return np.bincount(records.places[some], minlength=len(self._partitions))
 
-    def _note_stop_at_truncation(self, records: Chunk, some: Flags) -> None:
-        if self._changes.on_truncate is OnTruncate.FAIL and some.any():
-            row = int(np.argmax(some))
+    def _note_stop_at_truncation(self, records: Chunk, truncations: Flags) -> None:
+        if self._changes.on_truncate is OnTruncate.FAIL and truncations.any():
+            row = int(np.argmax(truncations))
             at = self._partitions[records.places[row]]
-            first = first_offsets_of(self._partitions, records.places[some], records.offsets[some])
+            first = first_offsets_of(
+                self._partitions, records.places[truncations], records.offsets[truncations]
+            )
             self._rejected.note_stop(
                 SourceTruncated(
                     f"{at} offset {records.offsets[row]} says that the source's table was emptied",

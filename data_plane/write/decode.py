@@ -70,7 +70,7 @@ class RowDecoder:
         self._outlet = outlet
         # Behind a transform its result is checked: only that has the table's columns.
         values = plan.values if plan.shaping.transform is None else None
-        self._read_checked = reader_with_value_check(self._read, values)
+        self._read_checked = reader_with_value_check(self._read_rows_noting_needs, values)
         self._looks_on = plan.shaping.has_local_transform
         self._schema = schema
         self._shape: RowShape | None = None
@@ -206,8 +206,11 @@ class RowDecoder:
         nowhere = np.empty(0, np.int64)
         return Decoded(rows_from_python([], self._schema), nowhere, nowhere, chunk)
 
-    def _read(self, chunk: Chunk) -> Read:
-        """Return the chunk's rows, and why the others are none; note columns that they need."""
+    def _read_rows_noting_needs(self, chunk: Chunk) -> Read:
+        """Return the chunk's rows, and why the other records are none.
+
+        Notes which columns the records need; has no other effect.
+        """
         chunk = self._source.framed_chunk(chunk)
         values: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)

@@ -110,9 +110,9 @@ class PutWriter:
         return self._write_records(batch, records, abandoned)
 
 
-def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
+def chunk_of(records_by_partition: Sequence[Sequence[Record]]) -> Chunk:
     """Return the records, partition by partition, as one chunk of columns."""
-    flat = [(place, record) for place, some in enumerate(records) for record in some]
+    flat = [(place, record) for place, some in enumerate(records_by_partition) for record in some]
     return Chunk(
         values=Packed.from_values(record.value for _, record in flat),
         lengths=np.array([record.value_size_bytes for _, record in flat], np.int64),
@@ -127,7 +127,7 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
 class Forgetful(Protocol):
     """Keeps a store's temporary keys, and can forget them."""
 
-    def try_forget_temporary_credentials(self) -> bool:
+    def forget_temporary_credentials_if_any(self) -> bool:
         """Forget the plans' vended credentials, so that the next plan brings new ones.
 
         Returns whether there were any.
@@ -152,7 +152,7 @@ class RenewingWriter:
         outcome = self._writer.wait_for_outcome(timeout_ms)
         if (
             not isinstance(outcome, BatchFailed)
-            or not self._plans.try_forget_temporary_credentials()
+            or not self._plans.forget_temporary_credentials_if_any()
         ):
             return outcome
         refused = isinstance(outcome.fatal, MissingRights)

@@ -87,13 +87,13 @@ class MarkedDeletes:
         }
 
 
-def array_where(some: Flags, there: pa.Array, elsewhere: pa.Array) -> pa.Array:
-    """Return an array with the values of ``there`` where ``some`` says so, as NumPy's ``where``.
+def array_where(condition: Flags, if_true: pa.Array, if_false: pa.Array) -> pa.Array:
+    """Return the values of ``if_true`` where the condition holds, as NumPy's ``where``.
 
     Arrow's own ``if_else`` does not take every type that a key may have.
     """
-    places = np.arange(len(some)) + np.where(some, 0, len(some))
-    return pa.concat_arrays([there, elsewhere]).take(pa.array(places))
+    places = np.arange(len(condition)) + np.where(condition, 0, len(condition))
+    return pa.concat_arrays([if_true, if_false]).take(pa.array(places))
 
 
 def find_timeless_records(records: Chunk, column: str) -> dict[int, str]:

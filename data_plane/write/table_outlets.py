@@ -177,7 +177,7 @@ class TableOutlet(Protocol):
 class Outlets(Protocol):
     """Takes the rows of all tables of a batch."""
 
-    def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> TableOutlet:
+    def get_or_open_outlet(self, routed: RoutedTable, plan: WriterPlan) -> TableOutlet:
         """Return the table's outlet, opened on first use."""
 
     def flush_largest_over_limit(self) -> None:
@@ -238,7 +238,7 @@ class FileOutlets:
         self._pool = OpenFiles()
         self._open: dict[str, TableFiles] = {}
 
-    def outlet_of(self, routed: RoutedTable, plan: WriterPlan) -> TableFiles:
+    def get_or_open_outlet(self, routed: RoutedTable, plan: WriterPlan) -> TableFiles:
         table = self._open.get(routed.name)
         if table is None:
             table = self._open[routed.name] = TableFiles(routed, plan, self._batch, self._pool)

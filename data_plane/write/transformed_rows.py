@@ -96,7 +96,7 @@ class TransformedRows:
             elif not self._rejected.has_stopping_record:
                 routed = self._tables[some.table]
                 assert routed.plan is not None, "its rows are of its schema"
-                outlet = self._outlets.outlet_of(routed, routed.plan)
+                outlet = self._outlets.get_or_open_outlet(routed, routed.plan)
                 places, offsets = self._places_and_offsets_of(some.numbers)
                 outlet.add_rows(Decoded(some.numbered.rows, places, offsets, chunk))
                 self._outlets.flush_largest_over_limit()

@@ -184,7 +184,7 @@ class BatchRows:
 
     def add_chunk(self, chunk: Chunk) -> None:
         """Take a chunk. Raises what ``rejected`` raises about records that become no rows."""
-        chunk = self._prefilter.filter(chunk)
+        chunk = self._prefilter.take_rowless_out(chunk)
         if self._only is not None:
             # The fast path: no split, no copy, no waiting, and no call more for a chunk.
             self._get_or_open_table(self._only, self._plan).decoder.add_chunk(
@@ -242,7 +242,7 @@ class BatchRows:
             )
             return
         if target is not None and (trouble := self._tables.why_diverted(target)):
-            self._rejected.divert(chunk, target.table, trouble)
+            self._rejected.divert_or_stop(chunk, target.table, trouble)
             return
         routed = self._tables.resolve_table_or_reason(target)
         if routed is None:
@@ -341,7 +341,7 @@ class BatchRows:
     def _get_or_open_table(self, routed: RoutedTable, plan: WriterPlan) -> _Table:
         table = self._open.get(routed.name)
         if table is None:
-            outlet = self._transformed or self._outlets.outlet_of(routed, plan)
+            outlet = self._transformed or self._outlets.get_or_open_outlet(routed, plan)
             decoder = new_decoder(routed, plan, self._batch, rejected=self._rejected, outlet=outlet)
             table = self._open[routed.name] = _Table(routed.destination, decoder)
         return table

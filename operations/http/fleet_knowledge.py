@@ -168,7 +168,7 @@ class FollowedFleet:
                 self._turned_s = time.monotonic()
                 with self._lock:
                     came = reader.poll(0.0)
-                if not reader.is_at_end:
+                if not reader.has_reached_end:
                     self._ended.wait(0.0 if came else TURN_S / 4)
                     continue
                 if came:

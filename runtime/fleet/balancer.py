@@ -81,7 +81,7 @@ class Balancer:
             while reader.poll(0.0):
                 pass
             now_s = time.monotonic()
-            if now_s < due_s or not reader.is_at_end:
+            if now_s < due_s or not reader.has_reached_end:
                 continue
             due_s = now_s + EVERY_S
             self._read_trouble.end_outage()
@@ -90,7 +90,7 @@ class Balancer:
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
             for key in find_stale_state_keys(reader.records, fleet, wall_ms()):
-                producer.try_write(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
+                producer.try_enqueue(KeyedValue(self._settings.fleet.state_topic, 0, key, None))
             self._state_trouble.log_or_end_outage_of_producer(producer)
             if now_s >= rests_until_s:
                 self._balance(reader.records, fleet)

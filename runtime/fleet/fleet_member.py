@@ -279,7 +279,7 @@ class FleetMember:
 
     def _try_write_state(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
-        return self._producer.try_write(KeyedValue(topic, 0, key, value))
+        return self._producer.try_enqueue(KeyedValue(topic, 0, key, value))
 
     def try_leave(self) -> bool:
         self._ends.set()

@@ -57,9 +57,9 @@ class FleetReader:
         )
 
     @property
-    def is_at_end(self) -> bool:
+    def has_reached_end(self) -> bool:
         """Return whether both topics have been read to where they ended once."""
-        return self._reader.is_at_end
+        return self._reader.has_reached_end
 
     def poll(self, timeout_s: float) -> bool:
         """Take the records that come within this time into ``records``; return whether any came.

@@ -107,7 +107,7 @@ def _read_record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> p
         wanted = set(fields)
     columns = {}
     for place, (name, child) in enumerate(zip(avro_type.names, avro_type.children, strict=True)):
-        with cursors.faults.inside(name):
+        with cursors.faults.prefixing_reasons(name):
             if place in wanted:
                 columns[name] = _read_type(child, fields.get(place), cursors)
             else:

@@ -84,7 +84,7 @@ class ConnectJsonRecords:
             self._last[text] = sorted({*self._last.get(text, ()), *rows})
             for row, reason in self._decode_into_collector(text, payloads, rows, collector).items():
                 faults.note([row], reason)
-        return collector.finish(faults)
+        return collector.rows_in_order_or_raise(faults)
 
     def decode_payloads(
         self, schema_text: str, payloads: Sequence[bytes], schema: pa.Schema
@@ -96,7 +96,7 @@ class ConnectJsonRecords:
             schema_text, list(payloads), rows, collector
         ).items():
             faults.note([row], reason)
-        return collector.finish(faults)
+        return collector.rows_in_order_or_raise(faults)
 
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         return paths.flag_missing_field(Packed.pack(values), path, outer_keys=(_WHOLE,))
@@ -263,7 +263,7 @@ class _RowCollector:
         self._rows.extend(row for place, row in enumerate(rows) if place not in bad_places)
         return {rows[place]: reason for place, reason in bad_places.items()}
 
-    def finish(self, faults: Faults) -> pa.RecordBatch:
+    def rows_in_order_or_raise(self, faults: Faults) -> pa.RecordBatch:
         """Return the rows in the records' order.
 
         Raises ``UndecodableRecords``, with these rows, if there are faults.

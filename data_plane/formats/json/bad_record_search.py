@@ -131,9 +131,9 @@ def _has_repeated_key(value: bytes) -> bool:
     return False
 
 
-def flag_suspect_values(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
-    """Find suspects; ``rough`` is as the parser read it: doubles for numbers, else text."""
-    here = rough.take(pa.array(places))
+def flag_suspect_values(field: pa.Field, parsed: pa.Array, places: Integers) -> Flags:
+    """Find suspects; ``parsed`` is as the parser read it: doubles for numbers, else text."""
+    here = parsed.take(pa.array(places))
     result: Flags = np.zeros(len(places), np.bool_)
     if pa_types.is_floating(here.type):
         result = _flag_suspect_numbers(field.type, here)
@@ -250,7 +250,7 @@ class BadRecordSearch:
         self.ill_formed, twice, self.marks = flag_suspect_records(values.array, fields)
         search = self.ill_formed | twice
         self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
-        self._parse_rows(np.flatnonzero(~search), watched=watch.is_watching)
+        self._parse_rows(np.flatnonzero(~search), match_watched=watch.is_watching)
 
     def accepted_rows(self) -> tuple[Rows, pa.RecordBatch]:
         """Return the rows that the fast path took, in order."""
@@ -269,22 +269,22 @@ class BadRecordSearch:
             return self._values
         return self._values.take(rows)
 
-    def _parse_rows(self, rows: Rows, *, watched: bool = False) -> None:
+    def _parse_rows(self, rows: Rows, *, match_watched: bool = False) -> None:
         if not len(rows):
             return
-        if watched:
+        if match_watched:
             suspects = self._match_and_prune_patterns(rows)
             if 0 < len(suspects) <= len(rows) // _SUSPECTS_SHARE:
                 self._refuse_and_parse_rest(rows, suspects)
                 return
         try:
-            rough = json_columns.parse_objects(
+            parsed = json_columns.parse_objects(
                 self._values_at(rows), list(self._schema), self._spelling
             )
         except (pa.ArrowException, ValueError) as error:
             self._parse_around_suspects(rows, str(error))
             return
-        self._convert_and_add_part(rows, rough)
+        self._convert_and_add_part(rows, parsed)
 
     def _parse_around_suspects(self, rows: Rows, reason: str) -> None:
         if len(rows) == 1:
@@ -345,10 +345,10 @@ class BadRecordSearch:
 
     # ------------------------------------------------------------------------------ the columns
 
-    def _convert_and_add_part(self, rows: Rows, rough: pa.StructArray) -> None:
+    def _convert_and_add_part(self, rows: Rows, parsed: pa.StructArray) -> None:
         refused = np.zeros(len(rows), np.bool_)
         columns = [
-            self._convert_noting_refused(rows, field, rough.field(at), refused)
+            self._convert_noting_refused(rows, field, parsed.field(at), refused)
             for at, field in enumerate(self._schema)
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -357,12 +357,12 @@ class BadRecordSearch:
         self.parts.append((rows, batch))
 
     def _convert_noting_refused(
-        self, rows: Rows, field: pa.Field, rough: pa.Array, refused_flags: Any
+        self, rows: Rows, field: pa.Field, parsed: pa.Array, refused_flags: Any
     ) -> pa.Array:
         """Return the column; values that it refuses become null and are noted as refused."""
 
-        def attempt(places: Rows | None) -> pa.Array:
-            here = rough if places is None else rough.take(pa.array(places))
+        def convert_at(places: Rows | None) -> pa.Array:
+            here = parsed if places is None else parsed.take(pa.array(places))
             return json_columns.convert_column(field, here, partial(parse_wide_at, places))
 
         def parse_wide_at(places: Rows | None) -> pa.Array:
@@ -371,10 +371,10 @@ class BadRecordSearch:
 
         if field.name not in self._watch.columns:
             try:
-                return attempt(None)
+                return convert_at(None)
             except (pa.ArrowException, ValueError):
                 self._watch.columns.add(field.name)
-        isolation = _Isolation(attempt, partial(flag_suspect_values, field, rough))
+        isolation = _Isolation(convert_at, partial(flag_suspect_values, field, parsed))
         result, bad = isolation.convert_column(np.arange(len(rows), dtype=np.int64), field.type)
         refused_flags[bad] = True
         self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)

@@ -81,10 +81,12 @@ def learn_spelling(spelling: Spelling, field: pa.Field, value: Any, path: str = 
 def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.RecordBatch:
     """Return all values, or raise ``Unfit``."""
     try:
-        rough = parse_objects(values, list(schema), spelling)
+        parsed = parse_objects(values, list(schema), spelling)
         columns = [
             convert_column(
-                field, rough.field(place), partial(parse_with_wide_numbers, values, field, spelling)
+                field,
+                parsed.field(place),
+                partial(parse_with_wide_numbers, values, field, spelling),
             )
             for place, field in enumerate(schema)
         ]
@@ -194,35 +196,38 @@ class _Reader:
         return _TEXT
 
 
-def convert_column(field: pa.Field, rough: pa.Array, wide: Callable[[], pa.Array]) -> pa.Array:
+def convert_column(
+    field: pa.Field, parsed: pa.Array, parse_wide: Callable[[], pa.Array]
+) -> pa.Array:
     try:
-        return _convert_array(field, rough, None, 0)
+        return _convert_array(field, parsed, None, 0)
     except _NeedsWide:
-        return _convert_array(field, rough, wide(), 0)
+        return _convert_array(field, parsed, parse_wide(), 0)
 
 
 def _convert_array(
-    field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: int
+    field: pa.Field, parsed: pa.Array, wide: pa.Array | None, nulls_of_parent: int
 ) -> pa.Array:
-    """Convert ``rough`` to the field's type. ``hidden``: nulls that stem from a null parent.
+    """Convert ``parsed`` to the field's type.
 
-    Raises ``Unfit``, and ``_NeedsWide`` if doubles are not exact enough and ``wide`` is absent.
+    ``nulls_of_parent``: how many nulls stem from a null parent. Raises ``Unfit``, and
+    ``_NeedsWide`` if doubles are not exact enough and ``wide`` is absent.
     """
-    if not field.nullable and rough.null_count > hidden:
+    if not field.nullable and parsed.null_count > nulls_of_parent:
         raise Unfit(f"{field.name}: a required value is missing")
     target = field.type
     if pa_types.is_struct(target):
-        return _convert_struct(target, rough, wide)
+        return _convert_struct(target, parsed, wide)
     if _is_list(target):
-        return _convert_list(target, rough, wide)
+        return _convert_list(target, parsed, wide)
     if pa_types.is_map(target):
-        return _convert_map(target, rough, wide)
+        return _convert_map(target, parsed, wide)
     if pa_types.is_integer(target):
-        return _convert_integers(target, rough, wide)
+        return _convert_integers(target, parsed, wide)
     column = (
-        _convert_numbers(target, rough, wide)
-        if rough.type == _DOUBLE
-        else convert_texts(target, rough)
+        _convert_numbers(target, parsed, wide)
+        if parsed.type == _DOUBLE
+        else convert_texts(target, parsed)
     )
     if (pa_types.is_date(target) or pa_types.is_timestamp(target)) and not (
         times.has_only_years_1_to_9999(column)
@@ -231,77 +236,77 @@ def _convert_array(
     return column
 
 
-def _convert_struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_struct(target: pa.StructType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
     children = [
         _convert_array(
-            child, rough.field(at), wide.field(at) if wide is not None else None, rough.null_count
+            child, parsed.field(at), wide.field(at) if wide is not None else None, parsed.null_count
         )
         for at, child in enumerate(target)
     ]
-    mask = rough.is_null() if rough.null_count else None
+    mask = parsed.is_null() if parsed.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
 
-def _convert_list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_list(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
     values = _convert_array(
-        target.value_field, rough.values, wide.values if wide is not None else None, 0
+        target.value_field, parsed.values, wide.values if wide is not None else None, 0
     )
-    mask = rough.is_null() if rough.null_count else None
+    mask = parsed.is_null() if parsed.null_count else None
     kind = pa.LargeListArray if pa_types.is_large_list(target) else pa.ListArray
-    offsets = rough.offsets if pa_types.is_large_list(target) else rough.offsets.cast(pa.int32())
+    offsets = parsed.offsets if pa_types.is_large_list(target) else parsed.offsets.cast(pa.int32())
     return kind.from_arrays(offsets, values, type=target, mask=mask)
 
 
-def _convert_map(target: pa.MapType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
-    offsets = np.asarray(rough.offsets)
-    codes = np.asarray(rough.keys.dictionary_encode().indices)
-    rows = np.repeat(np.arange(len(rough)), np.diff(offsets))
+def _convert_map(target: pa.MapType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
+    offsets = np.asarray(parsed.offsets)
+    codes = np.asarray(parsed.keys.dictionary_encode().indices)
+    rows = np.repeat(np.arange(len(parsed)), np.diff(offsets))
     if len(np.unique(np.stack([rows, codes]), axis=1)[0]) < len(codes):
         raise Unfit("a map has a key twice")
     items = _convert_array(
-        target.item_field, rough.items, wide.items if wide is not None else None, 0
+        target.item_field, parsed.items, wide.items if wide is not None else None, 0
     )
-    keys = rough.keys.cast(target.key_type)
-    mask = rough.is_null() if rough.null_count else None
-    return pa.MapArray.from_arrays(rough.offsets, keys, items, type=target, mask=mask)
+    keys = parsed.keys.cast(target.key_type)
+    mask = parsed.is_null() if parsed.null_count else None
+    return pa.MapArray.from_arrays(parsed.offsets, keys, items, type=target, mask=mask)
 
 
-def _convert_integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
-    _require_finite(rough)
-    bounds = pc.min_max(rough).as_py()
+def _convert_integers(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
+    _require_finite(parsed)
+    bounds = pc.min_max(parsed).as_py()
     if max(abs(bounds["min"] or 0), abs(bounds["max"] or 0)) < _EXACT_DOUBLE_MAX:
-        return rough.cast(target)  # refuses fractions and what the type cannot hold
+        return parsed.cast(target)  # refuses fractions and what the type cannot hold
     if wide is None:
         raise _NeedsWide
     exact = wide.cast(target)
-    _require_all_true(pc.equal(pc.floor(rough), rough), "a number is not whole")
-    _require_all_true(pc.equal(exact.cast(_DOUBLE, safe=False), rough), "two readings disagree")
+    _require_all_true(pc.equal(pc.floor(parsed), parsed), "a number is not whole")
+    _require_all_true(pc.equal(exact.cast(_DOUBLE, safe=False), parsed), "two readings disagree")
     return exact
 
 
-def _convert_numbers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_numbers(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
     if pa_types.is_floating(target):
-        nearest = rough.cast(target)
+        nearest = parsed.cast(target)
         _require_finite(nearest)
         return nearest
     if pa_types.is_decimal(target):
-        return _convert_decimals(target, rough, wide)
-    return _convert_epochs(target, rough, wide)
+        return _convert_decimals(target, parsed, wide)
+    return _convert_epochs(target, parsed, wide)
 
 
-def _convert_decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
-    _require_finite(rough)
+def _convert_decimals(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
+    _require_finite(parsed)
     if wide is None:
         raise _NeedsWide
-    difference = pc.abs(pc.subtract(wide.cast(_DOUBLE), rough))
-    bound = pc.multiply(pc.abs(rough), _DECIMAL_AGREEMENT)
+    difference = pc.abs(pc.subtract(wide.cast(_DOUBLE), parsed))
+    bound = pc.multiply(pc.abs(parsed), _DECIMAL_AGREEMENT)
     _require_all_true(pc.less_equal(difference, bound), "two readings disagree")
     return wide.cast(target)
 
 
-def _convert_epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_epochs(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
     """Return days, milliseconds of the day, or milliseconds since 1970."""
-    counts = rough.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
+    counts = parsed.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
     if wide is None:
         raise _NeedsWide
     _require_all_true(pc.equal(wide.cast(pa.int64()), counts), "text among numbers")
@@ -314,24 +319,24 @@ def _convert_epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None)
     return pc.multiply_checked(counts, pa.scalar(factor, pa.int64())).cast(target)
 
 
-def convert_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
+def convert_texts(target: pa.DataType, texts: pa.Array) -> pa.Array:
     """Convert a column of text to a type that JSON must spell as text. Raises ``ValueError``."""
     if pa_types.is_timestamp(target):
-        return times.parse_timestamps(rough, target)
+        return times.parse_timestamps(texts, target)
     if pa_types.is_time(target):
-        return times.parse_times(rough, target)
+        return times.parse_times(texts, target)
     if pa_types.is_date(target):
-        rough = times.without_trailing_z(rough)
+        texts = times.without_trailing_z(texts)
     if target == pa.uuid():
-        return pa.ExtensionArray.from_storage(target, _bytes_from_uuid_texts(rough))
+        return pa.ExtensionArray.from_storage(target, _bytes_from_uuid_texts(texts))
     if _is_binary(target):
-        return _bytes_from_base64(target, rough)
+        return _bytes_from_base64(target, texts)
     if pa_types.is_decimal(target):
         # Arrow's cast silently fails for some exponents ("7e28", "1e-311").
         _require_all_true(
-            pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent"
+            pc.match_substring_regex(texts, _PLAIN_DECIMAL), "a decimal has an exponent"
         )
-    return rough.cast(target)
+    return texts.cast(target)
 
 
 def _bytes_from_uuid_texts(texts: pa.Array) -> pa.Array:

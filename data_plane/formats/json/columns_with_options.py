@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -44,13 +45,13 @@ def decode_with_read_options(
         rows = plain(values, pa.schema(rest or [_NO_KEY]))
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
-        return _raise_with_good_rows(values, schema, rows, bad)
+        _raise_with_good_rows(values, schema, rows, bad)
     return require_no_faults(_rows_with_read_options(values, schema, rows, faults), faults)
 
 
 def _raise_with_good_rows(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, bad: dict[int, str]
-) -> pa.RecordBatch:
+) -> NoReturn:
     good = np.ones(len(values), np.bool_)
     good[list(bad)] = False
     left, faults = np.flatnonzero(good), Faults()

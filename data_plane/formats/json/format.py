@@ -214,19 +214,19 @@ class JsonRecords:
         return before != spelling
 
     def _decode_refused_and_merge(
-        self, values: Packed, schema: pa.Schema, apart: bad_record_search.BadRecordSearch
+        self, values: Packed, schema: pa.Schema, search: bad_record_search.BadRecordSearch
     ) -> pa.RecordBatch:
         """Return, in order, the rows of the fast path and those of the explaining path."""
         bad: dict[int, str] = {}
         accepted: dict[int, pa.RecordBatch] = {}
-        for row, column in sorted(apart.refused.items()):
-            ill = bool(apart.ill_formed[row])
+        for row, column in sorted(search.refused.items()):
+            ill = bool(search.ill_formed[row])
             result = self._decode_one_or_reason(values[row] or b"", schema, column, ill_formed=ill)
             if isinstance(result, str):
                 bad[row] = result
             else:
                 accepted[row] = result
-        rows, batch = apart.accepted_rows()
+        rows, batch = search.accepted_rows()
         if accepted:
             order = np.argsort(np.concatenate([rows, np.array([*accepted], np.int64)]))
             batch = pa.concat_batches([batch, *accepted.values()]).take(pa.array(order))

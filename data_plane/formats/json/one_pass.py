@@ -319,7 +319,7 @@ def read_in_one_pass(values: Packed, plan: Plan) -> Taken | None:
     while begin < len(array):
         begin, full = loops().walk_json(array, begin, plan.walk, into)
         if full >= 0:
-            buffers.grow(full >> 1, data=bool(full & 1))
+            buffers.grow(full >> 1, only_data=bool(full & 1))
     columns = [buffers.build_column(at) for at in plan.columns[0].children]
     return Taken(pa.RecordBatch.from_arrays(columns, schema=plan.schema), into.found)
 
@@ -351,8 +351,8 @@ class _Buffers:
                 self._resize(at, _DATA, min(share, size) + 1)
                 self.table[at, _DATA_ROOM] = min(share, size)
 
-    def grow(self, at: int, *, data: bool) -> None:
-        if data:
+    def grow(self, at: int, *, only_data: bool) -> None:
+        if only_data:
             room = 2 * int(self.table[at, _DATA_ROOM]) + _DATA_MIN
             self._resize(at, _DATA, room)
             self.table[at, _DATA_ROOM] = room

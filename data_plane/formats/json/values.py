@@ -126,10 +126,10 @@ def _containers_directly_inside(value: Any) -> Iterable[Any]:
     return [item for item in items if isinstance(item, dict | list)]
 
 
-def convert_field(field: pa.Field, container: dict[str, Any], path: str = "") -> Any:
+def convert_field(field: pa.Field, container: dict[str, Any], path_prefix: str = "") -> Any:
     """Return the field's value from its object, as ``pa.array`` takes it. Raises ``BadValue``."""
     value = container.get(field.name)
-    return convert_value(field, value, f"{path}{field.name}")
+    return convert_value(field, value, f"{path_prefix}{field.name}")
 
 
 def convert_value(field: pa.Field, value: Any, path: str) -> Any:
@@ -313,9 +313,9 @@ def json_text(value: Any) -> str:
             written.append(str(item))
         elif isinstance(item, dict):
             pairs = [[_Written(f"{json.dumps(key)}:"), inside] for key, inside in item.items()]
-            waiting += reversed(_enclose("{", pairs, "}"))
+            waiting += reversed(_join_in_brackets("{", pairs, "}"))
         elif isinstance(item, list):
-            waiting += reversed(_enclose("[", [[inside] for inside in item], "]"))
+            waiting += reversed(_join_in_brackets("[", [[inside] for inside in item], "]"))
         else:
             written.append(json.dumps(item))
     return "".join(written)
@@ -327,7 +327,7 @@ class _Written(str):
     __slots__ = ()
 
 
-def _enclose(front: str, parts: list[list[Any]], back: str) -> list[Any]:
+def _join_in_brackets(front: str, parts: list[list[Any]], back: str) -> list[Any]:
     result: list[Any] = [_Written(front)]
     for place, part in enumerate(parts):
         result += [_Written(","), *part] if place else part

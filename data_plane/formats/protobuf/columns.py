@@ -91,7 +91,7 @@ class _Target:
         return pa.null() if self.column is None else self.column.type
 
     @property
-    def fields(self) -> list[pa.Field] | None:
+    def wanted_fields(self) -> list[pa.Field] | None:
         """Return what is wanted of a message that goes in there; ``None``: everything."""
         return list(self.type) if pa_types.is_struct(self.type) else None
 
@@ -147,7 +147,7 @@ class Reader:
         scanned = messages.scan_fields(build_slots(modes))
         columns = []
         for slot, (field, column) in enumerate(chosen):
-            with messages.faults.inside(field.name):
+            with messages.faults.prefixing_reasons(field.name):
                 target = _Target(column, above)
                 columns.append(self._read_field(messages, field, (scanned, slot), target))
         if not columns:  # Arrow needs a column to know the number of rows
@@ -205,7 +205,7 @@ class Reader:
         rows = np.repeat(messages.rows, counts)
         items = messages.messages_inside(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
         values = _Values(items, bits, sizes, np.ones(len(bits), np.bool_))
-        if field.type == "message" and self._types.message(field.type_name).entry:
+        if field.type == "message" and self._types.require_message(field.type_name).entry:
             return self._read_map(values, field, offsets, target)
         item = target.type.value_field if _is_list(target.type) else None
         result = self._read_values(values, field, target.with_column(item))
@@ -214,7 +214,7 @@ class Reader:
     def _read_map(
         self, entries: _Values, field: Field, offsets: Integers, target: _Target
     ) -> pa.Array:
-        kind = self._types.message(field.type_name)
+        kind = self._types.require_message(field.type_name)
         inside = entries.messages.messages_inside(
             entries.bits, entries.sizes, entries.messages.rows
         )
@@ -246,7 +246,7 @@ class Reader:
         if field.type == "message":
             return self._read_nested_messages(values, field, target)
         if field.type == "enum":
-            names_ = self._types.enum(field.type_name)
+            names_ = self._types.require_enum(field.type_name)
             return _convert_enum(values, names_, field.type_name, target)
         if field.type in ("string", "bytes"):
             return _convert_bytes(values, text=field.type == "string")
@@ -254,7 +254,7 @@ class Reader:
         return read(values)
 
     def _read_nested_messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
-        kind = self._types.message(field.type_name)
+        kind = self._types.require_message(field.type_name)
         there, messages = values.there, values.messages
         inside = messages.messages_inside(
             values.bits[there], values.sizes[there], messages.rows[there]
@@ -269,7 +269,7 @@ class Reader:
                 inside, self._read_structs(inside, kind, None, above), unit
             )
         else:
-            result = self._read_structs(inside, kind, target.fields, above)
+            result = self._read_structs(inside, kind, target.wanted_fields, above)
         if there.all():
             return result
         places = np.cumsum(there, dtype=np.int64) - 1

@@ -128,9 +128,9 @@ class Messages:
         return parts
 
 
-def build_slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:
+def build_slots(fields: Sequence[tuple[int, int, int, int]]) -> Slots:
     """Build slots from the number, wire type, mode and oneof of each field."""
-    columns = np.ascontiguousarray(np.array(kinds, np.int32).reshape(-1, 4).T)
+    columns = np.ascontiguousarray(np.array(fields, np.int32).reshape(-1, 4).T)
     small = [number for number in columns[0].tolist() if number < _DENSE_MAX]
     by_number = np.full(max(small, default=0) + 1, -1, np.int32)
     for slot, number in enumerate(columns[0].tolist()):

@@ -56,27 +56,27 @@ class Types:
     enums: dict[str, dict[int, str]] = field(default_factory=dict)
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def message(self, name: str) -> Message:
+    def require_message(self, name: str) -> Message:
         """Raises ``UnfitTypes``."""
         if name not in self.messages:
             raise UnfitTypes(f"the descriptor has no message {name!r}")
         return self.messages[name]
 
-    def enum(self, name: str) -> dict[int, str]:
+    def require_enum(self, name: str) -> dict[int, str]:
         if name not in self.enums:
             raise UnfitTypes(f"the descriptor has no enum {name!r}")
         return self.enums[name]
 
-    def message_at(self, file: str, places: Iterable[int]) -> Message:
+    def message_at(self, file: str, message_indexes: Iterable[int]) -> Message:
         """Return the message that a record's indexes name. Raises ``UnfitTypes``."""
         level = self.files.get(file, ())
         name = ""
-        for place in places:
-            if not 0 <= place < len(level):
+        for index in message_indexes:
+            if not 0 <= index < len(level):
                 raise UnfitTypes("its message indexes lead to no message of the schema")
-            name = level[place]
+            name = level[index]
             level = self.messages[name].nested
-        return self.message(name)
+        return self.require_message(name)
 
     def numbered_message(self, file: str, number: int) -> Message:
         """Return the message of this number among all of the file, by full name.
@@ -90,7 +90,7 @@ class Types:
             level.extend(self.messages[name].nested)
         if number >= len(names):
             raise UnfitTypes("its message number leads to no message of the schema")
-        return self.message(sorted(names)[number])
+        return self.require_message(sorted(names)[number])
 
 
 def parse_types(files: Iterable[bytes]) -> Types:
@@ -107,25 +107,25 @@ def parse_types(files: Iterable[bytes]) -> Types:
     return result
 
 
-def _with_resolved_type(part: Field, scope: str, types: Types) -> Field:
+def _with_resolved_type(field: Field, scope: str, types: Types) -> Field:
     """Return the field with the full name of its type.
 
     Descriptors may use the relative name from the text, and leave open whether it is a message or
     an enum.
     """
-    if not part.type_name:
-        return part
+    if not field.type_name:
+        return field
     scopes = [scope.rsplit(".", up)[0] for up in range(scope.count(".") + 1)]
-    wanted = part.type_name
+    wanted = field.type_name
     names = [wanted] if wanted.startswith(".") else [*(f"{at}.{wanted}" for at in scopes), wanted]
     for name in (name.removeprefix(".") for name in names):
-        if name in types.messages and part.type in ("", "message", "group"):
-            kind = part.type or "message"
-            presence = part.presence or (kind == "message" and not part.repeated)
-            return replace(part, type=kind, type_name=name, presence=presence)
-        if name in types.enums and part.type in ("", "enum"):
-            return replace(part, type="enum", type_name=name)
-    return replace(part, type=part.type or "message", type_name=wanted.removeprefix("."))
+        if name in types.messages and field.type in ("", "message", "group"):
+            kind = field.type or "message"
+            presence = field.presence or (kind == "message" and not field.repeated)
+            return replace(field, type=kind, type_name=name, presence=presence)
+        if name in types.enums and field.type in ("", "enum"):
+            return replace(field, type="enum", type_name=name)
+    return replace(field, type=field.type or "message", type_name=wanted.removeprefix("."))
 
 
 def split_descriptor_set(descriptor_set: bytes) -> list[bytes]:
@@ -139,28 +139,28 @@ def split_descriptor_set(descriptor_set: bytes) -> list[bytes]:
     return result
 
 
-def _read_bytes_fields(raw: bytes, wanted: int) -> Iterator[bytes]:
+def _read_bytes_fields(raw: bytes, field_number: int) -> Iterator[bytes]:
     for number, wire, begin, size in read_fields(raw, 0, len(raw)):
-        if number == wanted and wire == BYTES:
+        if number == field_number and wire == BYTES:
             yield raw[begin : begin + size]
 
 
-def _read_text_field(raw: bytes, wanted: int) -> str:
-    return next(_read_bytes_fields(raw, wanted), b"").decode()
+def _read_text_field(raw: bytes, field_number: int) -> str:
+    return next(_read_bytes_fields(raw, field_number), b"").decode()
 
 
-def _read_number_field(raw: bytes, wanted: int, default: int = 0) -> int:
+def _read_number_field(raw: bytes, field_number: int, default: int = 0) -> int:
     result = default
     for number, wire, value, _ in read_fields(raw, 0, len(raw)):
-        if number == wanted and wire == VARINT:
+        if number == field_number and wire == VARINT:
             result = value
     return result
 
 
-def file_name_of(raw: bytes) -> str:
+def file_name_of(file_descriptor: bytes) -> str:
     """Raises ``UnfitTypes``."""
     try:
-        return _read_text_field(raw, 1)
+        return _read_text_field(file_descriptor, 1)
     except (Broken, UnicodeDecodeError) as error:
         raise UnfitTypes("it is not a descriptor, or is cut off") from error
 
@@ -175,14 +175,14 @@ def _add_file(raw: bytes, into: Types) -> None:
         raise UnfitTypes(f"{name} is written in an edition; proto2 and proto3 are read")
     scope = f"{package}." if package else ""
     for enum in _read_bytes_fields(raw, 5):
-        _read_enum(enum, scope, into)
+        _add_enum(enum, scope, into)
     into.files[name] = tuple(
         _add_message(message, scope, (into, syntax == "proto3"), 0)
         for message in _read_bytes_fields(raw, 4)
     )
 
 
-def _read_enum(raw: bytes, scope: str, into: Types) -> None:
+def _add_enum(raw: bytes, scope: str, into: Types) -> None:
     names: dict[int, str] = {}
     for value in _read_bytes_fields(raw, 2):
         number = _read_number_field(value, 2)
@@ -196,7 +196,7 @@ def _add_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: int
         raise UnfitTypes("its messages are declared too deep in one another")
     name = scope + _read_text_field(raw, 1)
     for enum in _read_bytes_fields(raw, 4):
-        _read_enum(enum, f"{name}.", into)
+        _add_enum(enum, f"{name}.", into)
     nested = tuple(
         _add_message(m, f"{name}.", context, depth + 1) for m in _read_bytes_fields(raw, 3)
     )

@@ -96,7 +96,7 @@ class ProtobufRecords(ProtobufWriterFormat):
                 did_you_mean_suffix(wanted, set(types.messages)).lstrip("; ")
                 or "use its full name",
             )
-        super().__init__(types, types.message(wanted))
+        super().__init__(types, types.require_message(wanted))
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         try:

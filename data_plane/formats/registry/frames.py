@@ -44,14 +44,14 @@ CONFLUENT, CONFLUENT_HEADER, APICURIO_HEADER = "confluent", "confluent-header", 
 FRAMINGS = (CONFLUENT, CONFLUENT_HEADER, APICURIO_HEADER)
 
 
-def id_headers_of(options: Mapping[str, str], part: str) -> IdHeaders:
-    """Return the headers with the id of a record's ``part``: value, or key."""
+def id_headers_of(options: Mapping[str, str], key_or_value: str) -> IdHeaders:
+    """Return the headers with the id of a record's ``"key"`` or ``"value"``."""
     return {
-        CONFLUENT_HEADER: IdHeaders({f"__{part}_schema_id": b""}),
+        CONFLUENT_HEADER: IdHeaders({f"__{key_or_value}_schema_id": b""}),
         APICURIO_HEADER: IdHeaders(
             {
-                f"apicurio.{part}.contentId": bytes([CONTENT_ID]),
-                f"apicurio.{part}.globalId": bytes([GLOBAL_ID]),
+                f"apicurio.{key_or_value}.contentId": bytes([CONTENT_ID]),
+                f"apicurio.{key_or_value}.globalId": bytes([GLOBAL_ID]),
             }
         ),
     }.get(options.get(FRAMING, CONFLUENT), IdHeaders({}))
@@ -94,11 +94,11 @@ def header_framer_of(options: Mapping[str, str], key_options: Mapping[str, str])
     """Return what takes a record's key and value as formats with these options read them."""
     of_values, of_keys = id_headers_of(options, "value"), id_headers_of(key_options, "key")
 
-    def read(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
+    def frame_key_and_value(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
         key, value = record
         return of_keys.framed_value(key, headers), of_values.framed_value(value, headers)
 
-    return read
+    return frame_key_and_value
 
 
 # ------------------------------------------------------------------------------------------- values
@@ -130,9 +130,9 @@ def _split_at_size(data: pa.Array, rows: Integers, size: int) -> Iterator[Part]:
         yield from _split_at_size(data.take(pa.array(chosen)), rows[chosen], needed)
 
 
-def _frame_size_of(frame: bytes) -> int:
-    """Return how long a frame is that begins so."""
-    return _ID_BYTES.get(frame[0], _ID_BYTES[ID]) if frame else _ID_BYTES[ID]
+def _frame_size_of(front: bytes) -> int:
+    """Return how long a frame is that begins with these bytes."""
+    return _ID_BYTES.get(front[0], _ID_BYTES[ID]) if front else _ID_BYTES[ID]
 
 
 def _data_behind_frame(data: pa.Array, size: int) -> pa.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
@@ -74,6 +74,13 @@ class GlueOptions:
         return cls(texts, numbers)
 
 
+class SchemaVersion(NamedTuple):
+    """Holds what Glue has for one version of a schema."""
+
+    data_format: str
+    text: str
+
+
 class GlueClient:
     """Answers of Glue in one region. Any thread may ask. It does not survive a fork."""
 
@@ -84,9 +91,8 @@ class GlueClient:
         self._client: Any = None
         self._credentials: Any = None
 
-    def fetch_schema_version(self, uuid: str, what: str) -> tuple[str, str]:
-        """Return data format and text. Raises ``NoSuchSchema``, ``MissingRights``,
-        ``ConfigurationError`` and ``Unreachable``."""
+    def fetch_schema_version(self, uuid: str, what: str) -> SchemaVersion:
+        """Raises ``NoSuchSchema``, ``MissingRights``, ``ConfigurationError``, ``Unreachable``."""
         said = self._request_schema_version(uuid, what)
         status, kind, text = (said.get(k) for k in ("Status", "DataFormat", "SchemaDefinition"))
         if not isinstance(text, str) or not isinstance(kind, str):
@@ -101,7 +107,7 @@ class GlueClient:
             )
         if len(text) > SCHEMA_BYTES_MAX:
             raise NoSuchSchema(f"{what} is longer than {SCHEMA_BYTES_MAX} bytes")
-        return kind, text
+        return SchemaVersion(kind, text)
 
     def _request_schema_version(self, uuid: str, what: str) -> Mapping[str, Any]:
         client = self._open_client()

@@ -84,7 +84,7 @@ class SchemaCache(Generic[_Kind]):
             found = known
         with self._lock:
             self._require_unchanged_digest(schema_id, found.digest)
-            self._keep(schema_id, known or found)
+            self._store_and_evict(schema_id, known or found)
         return (known or found).made
 
     def _require_unchanged_digest(self, schema_id: bytes, digest: bytes) -> None:
@@ -95,7 +95,7 @@ class SchemaCache(Generic[_Kind]):
         if before != digest:
             raise _reused_error(schema_id)
 
-    def _keep(self, schema_id: bytes, kept: Fetched[_Kind]) -> None:
+    def _store_and_evict(self, schema_id: bytes, kept: Fetched[_Kind]) -> None:
         if schema_id not in self._found:
             self._characters += kept.characters
         self._found[schema_id] = kept, time.monotonic()

@@ -186,9 +186,8 @@ class SchemaRegistry:
         """Return the answer for an id, and what to call it."""
         what, number = describe_schema(schema_id), schema_id_text(schema_id)
         if schema_id[0] in _APICURIO_IDS:
-            return self._fetch_artifact(
-                (*_APICURIO, "ids", _APICURIO_IDS[schema_id[0]], number), schema_type, what
-            )
+            by_id = (*_APICURIO, "ids", _APICURIO_IDS[schema_id[0]], number)
+            return self._fetch_artifact(by_id, schema_type, what), what
         path: Path = ("schemas", "guids" if schema_id[0] == GUID else "ids", number)
         if schema_id[0] == ID and self._context:
             asked = {**asked, "subject": f":.{self._context}:"}
@@ -197,12 +196,12 @@ class SchemaRegistry:
             raise OtherKind(f"{what} is {answer.schema_type[:20]}, not {called}")
         return answer, what
 
-    def _fetch_artifact(self, path: Path, schema_type: str, what: str) -> tuple[_Answer, str]:
+    def _fetch_artifact(self, path: Path, schema_type: str, what: str) -> _Answer:
         """Return what Apicurio's own API has there; it leaves open of which type a text is."""
         is_version = "versions" in path
         text = self._client.get_text((*path, "content") if is_version else path, what)
         said = self._client.get_json((*path, "references"), what)
-        return _Answer(schema_type, text, _artifact_references(said, what)), what
+        return _Answer(schema_type, text, _artifact_references(said, what))
 
     def _fetch_references(self, answer: _Answer, **asked: str) -> dict[str, str]:
         """Return what the schema refers to by the names in use, each after its own references."""
@@ -225,7 +224,7 @@ class SchemaRegistry:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")
             what = f"version {path[-1]} of {path[-3][:100]}"
             if path[0] == _APICURIO[0]:
-                found, _ = self._fetch_artifact(path, answer.schema_type, what)
+                found = self._fetch_artifact(path, answer.schema_type, what)
             else:
                 found = _Answer.from_json(
                     self._client.get_json(path, what, **asked), what, self._context

@@ -36,6 +36,6 @@ def test_the_newest_word_on_a_sinks_lag_counts(
                 lag_records=lag,
             )
             topic = fleet.settings.fleet.state_topic
-            producer.try_write(KeyedValue(topic, 0, state_key(told), encode_observed(told)))
+            producer.try_enqueue(KeyedValue(topic, 0, state_key(told), encode_observed(told)))
         producer.flush(30)
         assert read_reported_lags(fleet.settings, 30) == {"a": 5, "b": 7, "a#2": 1}

@@ -125,7 +125,7 @@ def take_slots(settings: WorkerSettings) -> None:
 
 def tell(settings: WorkerSettings) -> None:
     producer = CompactedProducer(settings.kafka)
-    producer.try_write(KeyedValue(settings.fleet.state_topic, 0, "worker/test", b"x"))
+    producer.try_enqueue(KeyedValue(settings.fleet.state_topic, 0, "worker/test", b"x"))
     producer.flush(PATIENCE_S)
     if failures := producer.take_failures():
         raise MissingRights(str(failures))
@@ -179,14 +179,14 @@ def test_a_worker_that_gets_its_right_late_tells_then(kafka: FleetKafka) -> None
     failed: list[str] = []
     until_s = time.monotonic() + PATIENCE_S
     while not failed:
-        producer.try_write(record)
+        producer.try_enqueue(record)
         failed += producer.take_failures()
         assert time.monotonic() < until_s
         time.sleep(0.1)
     rules.allow(user, right)
     try:
         while True:
-            taken = producer.try_write(record)
+            taken = producer.try_enqueue(record)
             producer.flush(PATIENCE_S)
             if taken and not producer.take_failures():
                 break

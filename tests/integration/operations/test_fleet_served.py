@@ -92,7 +92,7 @@ def tell(settings: WorkerSettings, *values: ObservedSink | ObservedWorker) -> No
     producer = CompactedProducer(settings.kafka)
     for value in values:
         topic = settings.fleet.state_topic
-        assert producer.try_write(KeyedValue(topic, 0, state_key(value), encode_observed(value)))
+        assert producer.try_enqueue(KeyedValue(topic, 0, state_key(value), encode_observed(value)))
     producer.flush(30)
 
 

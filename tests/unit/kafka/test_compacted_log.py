@@ -40,7 +40,7 @@ def test_a_new_producer_that_cannot_be_had_is_told_and_ends_nobody(
     monkeypatch.setattr(Refused, "poll", lambda *_: None, raising=False)
     producer = CompactedProducer({"bootstrap.servers": "127.0.0.1:1"})
     for _ in range(2):
-        assert not producer.try_write(KeyedValue("states", 0, "sink/0/trips", b"x"))
+        assert not producer.try_enqueue(KeyedValue("states", 0, "sink/0/trips", b"x"))
         assert any("the token server is away" in each for each in producer.take_failures())
 
 

@@ -98,12 +98,14 @@ def test_a_distributed_batch_asks_for_what_all_its_shares_need(job: Job) -> None
     assert isinstance(needs, BatchNeeds)
     assert {c.name: c.type for c in needs.columns.fields} == {"tip": "double", "who": "string"}
     assert (needs.first, needs.records) == (Offsets({ZERO: 1, ONE: 2}), 2)
-    assert all(file.records for file in done.files), "of records before: removed with it"
+    assert all(file.records for file in done.all_files), "of records before: removed with it"
     table = IcebergTable(job.local.catalog, "db.t", SinkName("s"))
     assert set(table.evolve(table.read(), needs.columns).changes) == {"+tip", "+who"}
     written, done = job.outcome(first, second)
     assert isinstance(written, BatchWritten)
-    rows = [row for file in done.files for row in pq.ParquetFile(file.path[7:]).read().to_pylist()]
+    rows = [
+        row for file in done.all_files for row in pq.ParquetFile(file.path[7:]).read().to_pylist()
+    ]
     assert sorted((row["id"], row["tip"], row["who"]) for row in rows) == [
         (1, None, None),
         (2, 1.0, None),

@@ -224,7 +224,7 @@ def test_a_failed_distributed_batch_leaves_no_file(job: Job, tmp_path: Path) -> 
     outcome = job.outcome({"shop.orders": [*some(1), b"{"]})
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, PoisonRecord)
-    for file in job.done[-1].files:  # what ``batch_writer`` does
+    for file in job.done[-1].all_files:  # what ``batch_writer`` does
         Path(file.path.removeprefix("file://")).unlink()
     assert list(tmp_path.rglob("*.parquet")) == []
 

@@ -204,7 +204,7 @@ def test_a_message_that_holds_itself_ends_where_it_begins_again() -> None:
     world = World("proto3")
     raw = base64.b64decode(world.options["descriptor"])
     types = parse_types(split_descriptor_set(raw))
-    found = protobuf_schema_inference.columns_of(types, types.message("t.Row"))
+    found = protobuf_schema_inference.columns_of(types, types.require_message("t.Row"))
     assert "next" not in {column.name for column in found.fields}
     optional = {column.name for column in found.fields if not column.required}
     assert {"inner", "at", "wrapped", "o_int32", "either"} <= optional

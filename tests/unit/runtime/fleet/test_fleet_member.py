@@ -79,7 +79,7 @@ class Cluster:
     def close(self) -> None:
         self.left += 1
 
-    def try_write(self, value: KeyedValue) -> bool:
+    def try_enqueue(self, value: KeyedValue) -> bool:
         if not self.is_queue_full:
             self.stored.append(value.key)
         return not self.is_queue_full

@@ -245,7 +245,7 @@ def test_types_may_be_named_from_within_as_registries_do() -> None:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(made)
     descriptor = pool.FindMessageTypeByName("a.b.M")
-    found = parse_types([made.SerializeToString()]).message("a.b.M").fields
+    found = parse_types([made.SerializeToString()]).require_message("a.b.M").fields
     for part, theirs in zip(found, descriptor.fields, strict=True):
         kind = theirs.message_type or theirs.enum_type
         assert (part.name, part.type_name) == (theirs.name, kind.full_name)
