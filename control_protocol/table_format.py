@@ -413,7 +413,7 @@ class Calls(Protocol):
     def call_each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; the answers are in their order."""
 
-    def call_or_own_trouble(
+    def call_or_suspending_error(
         self, table: str, call: Callable[[], _Answer]
     ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""

@@ -157,7 +157,7 @@ class SecondaryTables:
             return [call(item) for item in items]
         return list(self._executor().map(call, items))
 
-    def call_or_own_trouble(
+    def call_or_suspending_error(
         self, table: str, call: Callable[[], _Answer]
     ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
@@ -171,7 +171,9 @@ class SecondaryTables:
 
     def _try_read_view(self, name: str) -> TableView | HeadgateError | None:
         try:
-            return self.call_or_own_trouble(name, lambda: self._open_or_reuse_table(name).read())
+            return self.call_or_suspending_error(
+                name, lambda: self._open_or_reuse_table(name).read()
+            )
         except RetryLater:
             return None
 
@@ -212,7 +214,7 @@ class SecondaryTables:
 
     def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
         name = staging.table.table
-        return self.call_or_own_trouble(
+        return self.call_or_suspending_error(
             name, lambda: self._open_or_reuse_table(name).stage(staging)
         )
 
@@ -220,7 +222,7 @@ class SecondaryTables:
         if self._together:
             outcomes = self._together.deliver(deliveries, self)
             return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
-        return {p.name: self.call_or_own_trouble(p.name, p.deliver) for p in deliveries}
+        return {p.name: self.call_or_suspending_error(p.name, p.deliver) for p in deliveries}
 
     def _suspending_error_or_none(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return what suspends the table; ``None`` if the error is not to suspend it.

@@ -353,8 +353,8 @@ class Plans:
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def forget_temporary_credentials(self) -> bool:
-        """Forget plans with temporary keys; return whether there were any."""
+    def drop_plans_with_temporary_credentials(self) -> bool:
+        """Drop plans with temporary keys; return whether there were any."""
         mortal = [
             key
             for key, (_, plan) in self._kept.items()

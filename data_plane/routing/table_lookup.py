@@ -124,7 +124,7 @@ class TablePlans(Protocol):
 
     def load_plan(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
 
-    def forget_temporary_credentials(self) -> bool: ...
+    def drop_plans_with_temporary_credentials(self) -> bool: ...
 
 
 class RoutedPlans:
@@ -263,10 +263,10 @@ class RoutedPlans:
             self._listed.clear()
             self._suspended = suspended
 
-    def forget_temporary_credentials(self) -> bool:
-        """Forget temporary keys, as ``Plans`` does."""
+    def drop_plans_with_temporary_credentials(self) -> bool:
+        """Drop what is loaded of routed tables, and plans with temporary keys."""
         self._loaded.clear()
-        return self._plans.forget_temporary_credentials()
+        return self._plans.drop_plans_with_temporary_credentials()
 
     def _list_stale_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""

@@ -127,8 +127,8 @@ def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:
 class Forgetful(Protocol):
     """Keeps a store's temporary keys, and can forget them."""
 
-    def forget_temporary_credentials(self) -> bool:
-        """Forget the plans' vended credentials, so that the next plan brings new ones.
+    def drop_plans_with_temporary_credentials(self) -> bool:
+        """Drop the plans with vended credentials, so that the next plan brings new ones.
 
         Returns whether there were any.
         """
@@ -150,7 +150,10 @@ class RenewingWriter:
 
     def wait_for_outcome(self, timeout_ms: int) -> BatchOutcome | None:
         outcome = self._writer.wait_for_outcome(timeout_ms)
-        if not isinstance(outcome, BatchFailed) or not self._plans.forget_temporary_credentials():
+        if (
+            not isinstance(outcome, BatchFailed)
+            or not self._plans.drop_plans_with_temporary_credentials()
+        ):
             return outcome
         refused = isinstance(outcome.fatal, MissingRights)
         return replace(outcome, fatal=None) if refused else outcome

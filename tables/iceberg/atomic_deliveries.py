@@ -67,7 +67,9 @@ class AtomicDeliveries:
         if self._apart:
             return self._deliver_separately(deliveries, calls)
         ready = calls.call_each(
-            lambda each: calls.call_or_own_trouble(each.name, lambda: _prepare_or_deliver(each)),
+            lambda each: calls.call_or_suspending_error(
+                each.name, lambda: _prepare_or_deliver(each)
+            ),
             deliveries,
         )
         pairs = [
@@ -85,7 +87,7 @@ class AtomicDeliveries:
                 return call
             table = delivery.table
             assert isinstance(table, IcebergTable), "no other format prepares calls"
-            return calls.call_or_own_trouble(delivery.name, lambda: conclude(table, call))
+            return calls.call_or_suspending_error(delivery.name, lambda: conclude(table, call))
 
         return calls.call_each(conclude_pair, list(zip(deliveries, ready, strict=True)))
 
@@ -95,7 +97,7 @@ class AtomicDeliveries:
         """Deliver to each by itself, until every one has landed: then they are tried together
         again."""
         outcomes = calls.call_each(
-            lambda each: calls.call_or_own_trouble(each.name, each.deliver), deliveries
+            lambda each: calls.call_or_suspending_error(each.name, each.deliver), deliveries
         )
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes

@@ -154,7 +154,8 @@ class Together:
     def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         self.groups.append([delivery.name for delivery in deliveries])
         return [
-            calls.call_or_own_trouble(delivery.name, delivery.deliver) for delivery in deliveries
+            calls.call_or_suspending_error(delivery.name, delivery.deliver)
+            for delivery in deliveries
         ]
 
 
