@@ -560,10 +560,10 @@ class PredicateDeletion(Protocol):
     def count_matching(self) -> MatchingCount:
         """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``."""
 
-    def delete_matching(self, wait_for_quiet: Callable[[], None]) -> str:
+    def delete_and_say_why_unsettled(self, wait_for_quiet: Callable[[], None]) -> str:
         """Delete what matches; return a reason if that is not certain, else an empty text.
 
-        ``wait_for_quiet`` returns when the sink commits nothing. Raises as ``count``.
+        ``wait_for_quiet`` returns when the sink commits nothing. Raises as ``count_matching``.
         """
 
 

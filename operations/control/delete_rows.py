@@ -86,7 +86,9 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
         for each in every:
             each.deletion.require_deletable()
         for each in every:
-            unsettled = each.deletion.delete_matching(waiter_for_recent_commit(tables, each.table))
+            unsettled = each.deletion.delete_and_say_why_unsettled(
+                waiter_for_recent_commit(tables, each.table)
+            )
             if unsettled:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: {unsettled}",

@@ -257,7 +257,7 @@ class Deletion(MaintenanceCommit):
             table = self._catalog.load_table(self._identifier)
             return self._find_rows(table, self._require_deletable_head(table)).matching_count
 
-    def delete_matching(self, wait_for_quiet: Callable[[], None]) -> str:
+    def delete_and_say_why_unsettled(self, wait_for_quiet: Callable[[], None]) -> str:
         """Delete what matches; return why that is not certain. Raises as ``count_matching``."""
         with self._translating_errors():
             outcome = retry_until_settled(self.try_commit, wait_for_quiet, threading.Event())

@@ -238,13 +238,13 @@ def _is_too_young(file: CandidateFile, limits: CompactionLimits) -> bool:
     )
 
 
-def _unfit_reason(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
+def _unfit_reason(table: Table, file: DataFile, equality_deletes: Iterable[DataFile]) -> str:
     """Return why a file stays as it is; empty if there is no reason."""
     if file.file_format != FileFormat.PARQUET:
         return "are not Parquet"
     if file.spec_id != table.metadata.default_spec_id:
         return "are of an older partition spec"
-    if any(_may_delete_rows_of(delete, file) for delete in equality):
+    if any(_may_delete_rows_of(delete, file) for delete in equality_deletes):
         return "have rows that others deleted by equality"
     if isinstance(table.metadata, TableMetadataV3) and file[_FIRST_ROW] is None:
         return "have no row ids yet: the next commit gives them some"
