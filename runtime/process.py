@@ -54,7 +54,7 @@ STOPPED_BY_PERSON = "stopped by a person"
 _TURN_S = 0.25
 
 
-def is_stopped(settings: SinkSettings) -> bool:
+def is_stopped_by_operator(settings: SinkSettings) -> bool:
     """Return whether the table says that an operator stopped the sink.
 
     Raises what opening the table raises; a catalog that does not exist yet stops nobody.
@@ -72,7 +72,7 @@ def is_stopped(settings: SinkSettings) -> bool:
 def may_take_part(settings: SinkSettings) -> bool:
     """Return whether to take part; what cannot be read now will fail when the sink opens."""
     try:
-        return not is_stopped(settings)
+        return not is_stopped_by_operator(settings)
     except HeadgateError:
         return True
 
@@ -84,7 +84,9 @@ def wait_until_started(
 
     While the table is unreachable, the sink stays stopped.
     """
-    _wait_until(lambda: not is_stopped(settings), stop, on_turn, LOOKED_AT_S)
+    _wait_until_over_or_error(
+        lambda: not is_stopped_by_operator(settings), stop, on_turn, LOOKED_AT_S
+    )
 
 
 def wait_until_table_readable(
@@ -93,18 +95,19 @@ def wait_until_table_readable(
     """Return after this time, once the table can be read from here, or ``stop`` is set."""
 
     def is_table_readable() -> bool:
-        is_stopped(settings)
+        is_stopped_by_operator(settings)
         return True
 
-    _wait_until(is_table_readable, stop, on_turn, at_least_s)
+    _wait_until_over_or_error(is_table_readable, stop, on_turn, at_least_s)
 
 
-def _wait_until(
+def _wait_until_over_or_error(
     is_over: Callable[[], bool],
     stop: threading.Event,
     on_turn: Callable[[], None],
     first_look_after_s: float,
 ) -> None:
+    """Return once it is over, ``stop`` is set, or an error says that trying on is of no use."""
     due_s = time.monotonic() + first_look_after_s
     while not stop.wait(_TURN_S):
         on_turn()

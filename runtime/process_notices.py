@@ -127,14 +127,14 @@ class Complaints:
         self._due_s = 0.0
         self._saying = threading.Thread(target=lambda: None)
 
-    def __call__(self, text: str, next_try_ms: int | None) -> None:
+    def __call__(self, text: str, next_try_in_ms: int | None) -> None:
         if self._saying.is_alive() or time.monotonic() < self._due_s:
             return
         self._due_s = time.monotonic() + _TROUBLE_EVERY_S
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
         redacted = self._settings.redact(text)[:_ERROR_CHARS_MAX]
-        trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
+        trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_in_ms)
         self._saying = threading.Thread(
             target=in_same_sink_context(try_append_notice),
             args=[self._settings, self._sender, trouble],

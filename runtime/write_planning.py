@@ -37,9 +37,9 @@ class Planning:
             return write(self.plans.load_plan(batch, source))
         return self._routed.write_with_tables(batch, source, write)
 
-    def forget_temporary_credentials_if_any(self) -> bool:
+    def drop_plans_with_temporary_credentials(self) -> bool:
         """Drop plans whose credentials are temporary; return whether there were any."""
-        return (self._routed or self.plans).forget_temporary_credentials_if_any()
+        return (self._routed or self.plans).drop_plans_with_temporary_credentials()
 
 
 def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) -> Planning:

@@ -230,7 +230,7 @@ class Batches:
         if self._records:
             frame = self._select_record_columns(frame, planned)
         else:
-            places = self._coordinate_columns(frame, planned)
+            places = self._require_coordinate_columns(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
             if unknown := sorted(
                 set(frame.columns) - {*table_columns, *self._deletion_mark_columns}
@@ -278,7 +278,7 @@ class Batches:
         _require_kafka_records(frame, needed)
         return frame.select(*needed)
 
-    def _coordinate_columns(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
+    def _require_coordinate_columns(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
         """Return the column of each coordinate of a row's record (QUERY-6, QUERY-21).
 
         Raises ``RowsUnfit`` and ``BatchGap`` where rows lack what they need.

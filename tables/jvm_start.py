@@ -51,13 +51,13 @@ def note_variable_hidden_from_jvms(name: str) -> None:
         _withheld[name] = None
 
 
-def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
+def start_jvm(spark_context_class: Any, conf: Mapping[str, str]) -> None:
     """Start the JVM of PySpark's ``SparkContext`` class, unless there is one already."""
     with _STARTING:
-        if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
+        if spark_context_class._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
             return
         with _hiding_conf_from_arguments(conf), _hiding_secret_variables():
-            context._ensure_initialized()  # noqa: SLF001 - as above
+            spark_context_class._ensure_initialized()  # noqa: SLF001 - as above
 
 
 def with_spark_redaction(conf: Mapping[str, str], secret_keys: Collection[str]) -> dict[str, str]:
@@ -74,10 +74,10 @@ def with_spark_redaction(conf: Mapping[str, str], secret_keys: Collection[str]) 
 
 
 def require_no_secret_arguments(
-    conf: Mapping[str, str], secret: Collection[str], section: str
+    conf: Mapping[str, str], secret_keys: Collection[str], section: str
 ) -> None:
     """Raise ``SecretInArguments`` for secrets in a JVM's options, which are its arguments."""
-    for name in sorted(secret):
+    for name in sorted(secret_keys):
         if name in conf and name.endswith("JavaOptions"):
             raise SecretInArguments(
                 f'{section}."{name}" refers to a secret, and these options are arguments of the '

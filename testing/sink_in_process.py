@@ -200,7 +200,7 @@ class Life(Node):
 
     def start(self) -> None:
         sink = self.sink
-        self.tables = self._prepare_tables_and_control_topic()
+        self.tables = self._prepare_tables()
         self.on_assignment(frozenset(sink.source.partitions))
         sink.group.set_target_assignment({self.member: frozenset(sink.source.partitions)})
         initial = build_participant_state(sink.settings, Sender(self.member, "p"))
@@ -208,7 +208,7 @@ class Life(Node):
             replace(initial, deadlines={Timer.ALIVE: 10**9}), _Writer(sink, self.tables)
         )
 
-    def _prepare_tables_and_control_topic(self) -> SinkTables:
+    def _prepare_tables(self) -> SinkTables:
         """Do as ``SinkTables.prepare_tables``, which asks brokers whether a table was filled."""
         tables = SinkTables(self.sink.settings, self.opened)
         tables.primary_format.create(tables.table_spec_of(tables.name))

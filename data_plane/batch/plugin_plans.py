@@ -35,7 +35,7 @@ class QuarantinePlans(Protocol):
     ) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``load_plan``."""
 
-    def forget_temporary_credentials_if_any(self) -> bool: ...
+    def drop_plans_with_temporary_credentials(self) -> bool: ...
 
 
 class PluginPlans:
@@ -62,10 +62,11 @@ class PluginPlans:
             self._quarantine.plan_with_quarantine(plan, batch, source) if self._quarantine else plan
         )
 
-    def forget_temporary_credentials_if_any(self) -> bool:
+    def drop_plans_with_temporary_credentials(self) -> bool:
         """Forget the quarantine's temporary keys; the table has none."""
         return (
-            self._quarantine is not None and self._quarantine.forget_temporary_credentials_if_any()
+            self._quarantine is not None
+            and self._quarantine.drop_plans_with_temporary_credentials()
         )
 
 
@@ -91,7 +92,7 @@ class PluginQuarantinePlans:
             already_quarantined=quarantined_offsets(batch, source, self._read_quarantine_rows),
         )
 
-    def forget_temporary_credentials_if_any(self) -> bool:
+    def drop_plans_with_temporary_credentials(self) -> bool:
         """Return ``False``: there are no temporary keys."""
         return False
 

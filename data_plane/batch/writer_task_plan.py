@@ -353,7 +353,7 @@ class Plans:
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 
-    def forget_temporary_credentials_if_any(self) -> bool:
+    def drop_plans_with_temporary_credentials(self) -> bool:
         """Forget plans with temporary keys; return whether there were any."""
         mortal = [
             key

@@ -125,7 +125,7 @@ class TablePlans(Protocol):
 
     def load_plan(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
 
-    def try_forget_temporary_credentials(self) -> bool: ...
+    def drop_plans_with_temporary_credentials(self) -> bool: ...
 
 
 class RoutedPlans:
@@ -264,11 +264,11 @@ class RoutedPlans:
             self._listed.clear()
             self._suspended = suspended
 
-    def forget_temporary_credentials(self) -> bool:
+    def drop_plans_with_temporary_credentials(self) -> bool:
         """Forget all routed tables, and the plans with temporary keys; return whether any had."""
         plans = [table.plan for _, table in self._loaded.values() if table.plan]
         self._loaded.clear()
-        forgotten = self._plans.forget_temporary_credentials()
+        forgotten = self._plans.drop_plans_with_temporary_credentials()
         return forgotten or any(has_temporary_credentials(each.io_properties) for each in plans)
 
     def _list_stale_namespaces(self, namespaces: set[str], needed: set[str]) -> None:

@@ -127,7 +127,7 @@ def chunk_of(records_by_partition: Sequence[Sequence[Record]]) -> Chunk:
 class Forgetful(Protocol):
     """Keeps a store's temporary keys, and can forget them."""
 
-    def forget_temporary_credentials_if_any(self) -> bool:
+    def drop_plans_with_temporary_credentials(self) -> bool:
         """Forget the plans' vended credentials, so that the next plan brings new ones.
 
         Returns whether there were any.
@@ -152,7 +152,7 @@ class RenewingWriter:
         outcome = self._writer.wait_for_outcome(timeout_ms)
         if (
             not isinstance(outcome, BatchFailed)
-            or not self._plans.forget_temporary_credentials_if_any()
+            or not self._plans.drop_plans_with_temporary_credentials()
         ):
             return outcome
         refused = isinstance(outcome.fatal, MissingRights)

@@ -152,14 +152,14 @@ class Round:
         Raises what catalogs and storage raise; files written by then are removed, or become
         orphans.
         """
-        born_max: int | None = None
+        sequence_number_max: int | None = None
         while not self.ending.is_set():
             table = self.catalog.load_table(self.table)
             if self._sink_tag not in table.metadata.refs:  # no commit of the sink could land either
                 self.done.left = ["did not compact: the table has no tag of this sink"]
                 return
-            choice = self._choose_files(table, born_max)
-            born_max = born_max or choice.sequence_number
+            choice = self._choose_files(table, sequence_number_max)
+            sequence_number_max = sequence_number_max or choice.sequence_number
             self.done.live_files = choice.live_files
             self.done.left = [*choice.left, *self._unfit_file_reasons()]
             if not choice.portions:
@@ -190,14 +190,14 @@ class Round:
     def _report_progress(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
-    def _choose_files(self, table: Table, born_max: int | None = None) -> Choice:
-        """Choose the files; ``born_max`` is the head's sequence number when the round began."""
+    def _choose_files(self, table: Table, sequence_number_max: int | None = None) -> Choice:
+        """Choose the files; ``sequence_number_max`` is that of the head when the round began."""
         wanted = CompactionLimits(
             self._target_file_bytes(table),
             self.settings.maintenance.files_min,
             but=frozenset(self.unfit),
             dead_per_thousand=self.settings.maintenance.dead_per_thousand,
-            born_max=born_max,
+            sequence_number_max=sequence_number_max,
         )
         return choose_files_to_compact(
             table, self.settings.name, self.settings.table.branch, wanted

@@ -39,11 +39,11 @@ class Progress:
     """One coordinator's life, as its own events show it.
 
     ``stored``: the next offsets by the table; ``logs``: the logs at the last look;
-    ``still_since_s``: since when a partition has had lag without moving; ``first_ms``: timestamps
-    of the first unstored records, by partition. ``error``: what this coordinator keeps failing at;
-    ``batches``: what participants failed to write, and since when nothing newer was heard.
-    ``fresh_ms``: valid-through of each table that this coordinator delivered, from the table's own
-    record; ``suspended``: how many tables take nothing.
+    ``still_since_s``: since when a partition has had lag without moving; ``first_unstored_ms``:
+    timestamps of the first unstored records, by partition. ``error``: what this coordinator keeps
+    failing at; ``batches``: what participants failed to write, and since when nothing newer was
+    heard. ``fresh_ms``: valid-through of each table that this coordinator delivered, from the
+    table's own record; ``suspended``: how many tables take nothing.
     """
 
     epoch: int = 0
@@ -53,7 +53,7 @@ class Progress:
     stored: Mapping[TopicPartition, int] = field(default_factory=dict)
     logs: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
     still_since_s: Mapping[TopicPartition, float] = field(default_factory=dict)
-    first_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    first_unstored_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     last_commit_ms: int | None = None
     valid_through_ms: int | None = None
     error: LastError | None = None
@@ -86,14 +86,16 @@ class Progress:
         return self.logs[at].begin if at in self.logs else None
 
 
-def on_start(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
+def on_start(
+    before: Progress, transaction: TransactionId, start: StartCommit, now_s: float
+) -> Progress:
     """Take a START of this coordinator."""
     return _with_stored_offsets(
         replace(
             before,
-            epoch=at.epoch,
+            epoch=transaction.epoch,
             paused=start.paused,
-            opened={**before.opened, at: now_s},
+            opened={**before.opened, transaction: now_s},
             suspended=len(start.suspended),
             error=before.error and marked_past_if_resolved(before.error, start),
         ),
@@ -110,7 +112,7 @@ class Moment(NamedTuple):
 
 
 def on_settlement(
-    before: Progress, at: TransactionId, settlement: Settlement, now: Moment
+    before: Progress, transaction: TransactionId, settlement: Settlement, now: Moment
 ) -> Progress:
     """Return the progress after a settlement that was not heard before."""
     now_s, now_ms = now
@@ -118,8 +120,8 @@ def on_settlement(
     return _with_stored_offsets(
         replace(
             before,
-            settled=at,
-            opened={key: since for key, since in before.opened.items() if key > at},
+            settled=transaction,
+            opened={key: since for key, since in before.opened.items() if key > transaction},
             last_commit_ms=now_ms if rows else before.last_commit_ms,
             valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
             suspended=len(settlement.suspended),
@@ -166,8 +168,12 @@ def _with_stored_offsets(
     kept = {
         at: since for at, since in after.still_since_s.items() if stored.get(at) == after.stored[at]
     }
-    first = {at: ms for at, ms in after.first_ms.items() if stored.get(at) == after.stored.get(at)}
-    moved = replace(after, stored=dict(stored), first_ms=first)
+    first = {
+        at: ms
+        for at, ms in after.first_unstored_ms.items()
+        if stored.get(at) == after.stored.get(at)
+    }
+    moved = replace(after, stored=dict(stored), first_unstored_ms=first)
     return replace(moved, still_since_s=_still_since_s(moved, kept, now_s))
 
 
@@ -221,7 +227,7 @@ def sink_gauges(
         yield Gauge(names.LAST_COMMIT, progress.last_commit_ms / 1000)
     if progress.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, progress.valid_through_ms / 1000)
-    yield from lag_gauges(progress.lags, progress.first_ms, now_ms)
+    yield from lag_gauges(progress.lags, progress.first_unstored_ms, now_ms)
 
 
 def condition_gauges(condition: Condition) -> Iterable[Gauge]:
@@ -247,15 +253,15 @@ def table_gauges(progress: Progress) -> Iterable[Gauge]:
 
 
 def lag_gauges(
-    lags: Mapping[TopicPartition, int], first_ms: Mapping[TopicPartition, int], now_ms: int
+    lags: Mapping[TopicPartition, int], first_unstored_ms: Mapping[TopicPartition, int], now_ms: int
 ) -> Iterable[Gauge]:
     """Yield lag per topic: records are summed, and the oldest age counts."""
     records: dict[str, int] = defaultdict(int)
     ages_ms: dict[str, list[int]] = defaultdict(list)
     for at, lag in lags.items():
         records[at.topic] += lag
-        if lag and at in first_ms:
-            ages_ms[at.topic].append(max(0, now_ms - first_ms[at]))
+        if lag and at in first_unstored_ms:
+            ages_ms[at.topic].append(max(0, now_ms - first_unstored_ms[at]))
     for topic, lag in records.items():
         yield Gauge(names.LAG_RECORDS, lag, {"topic": topic})
         known = ages_ms[topic] if lag else [0]

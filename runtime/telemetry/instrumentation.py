@@ -51,9 +51,9 @@ def with_meters_and_lag_lookout(
     closing.callback(life.close)
     closing.callback(LagLookout(settings, life).close)
 
-    def on_trouble(text: str, next_try_ms: int | None) -> None:
-        life.note_failure(text, next_try_ms)
-        ports.on_trouble(text, next_try_ms)
+    def on_trouble(text: str, next_try_in_ms: int | None) -> None:
+        life.note_failure(text, next_try_in_ms)
+        ports.on_trouble(text, next_try_in_ms)
 
     secondaries = life.metered_secondaries(ports.secondaries) if ports.secondaries else None
     return Ports(

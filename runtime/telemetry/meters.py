@@ -22,6 +22,7 @@ class Gauge:
 
 
 Gauges = Callable[[], Iterable[Gauge]]
+Unregister = Callable[[], None]
 
 
 class Telemetry(Protocol):
@@ -33,7 +34,7 @@ class Telemetry(Protocol):
     def observe(self, name: str, value: float, labels: Labels) -> None:
         """Record a value in a histogram."""
 
-    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:
+    def register_gauges(self, gauges: Gauges) -> Unregister:
         """Ask these gauges at every collection, until the returned function is called."""
 
 
@@ -44,5 +45,5 @@ class NoTelemetry:
 
     def observe(self, name: str, value: float, labels: Labels) -> None: ...
 
-    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:  # noqa: ARG002
+    def register_gauges(self, gauges: Gauges) -> Unregister:  # noqa: ARG002
         return lambda: None

@@ -14,7 +14,7 @@ from typing import Any
 
 from headgate.config.observability_settings import TelemetrySettings
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.runtime.telemetry.meters import Gauge, Gauges, Labels
+from headgate.runtime.telemetry.meters import Gauge, Gauges, Labels, Unregister
 from headgate.runtime.telemetry.metric_catalog import INSTRUMENTS, Kind
 
 _BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
@@ -73,7 +73,7 @@ class OpenTelemetry:
     def observe(self, name: str, value: float, labels: Labels) -> None:
         self._instruments[name].record(value, labels)
 
-    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:
+    def register_gauges(self, gauges: Gauges) -> Unregister:
         with self._lock:
             self._shown.append(gauges)
 

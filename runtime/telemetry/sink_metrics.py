@@ -301,15 +301,15 @@ class CoordinatorMeters:
                 fresh = {**self._progress.fresh_ms, table: record.valid_through_ms}
                 self._progress = replace(self._progress, fresh_ms=fresh)
 
-    def note_failure(self, text: str, next_try_ms: int | None = None) -> None:
+    def note_failure(self, text: str, next_try_in_ms: int | None = None) -> None:
         """Note that the coordinator keeps failing at something."""
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
         now_ms, member = wall_ms(), self._sender.member
         redacted = self._settings.redact(without_code(code, text))
         error = LastError(code, redacted, member, now_ms)
-        if next_try_ms is not None:
-            error = replace(error, next_try_ms=now_ms + next_try_ms)
+        if next_try_in_ms is not None:
+            error = replace(error, next_try_ms=now_ms + next_try_in_ms)
         with self._lock:
             self._progress = replace(self._progress, error=error)
 
@@ -359,12 +359,16 @@ class CoordinatorMeters:
                 self._meters.count(names.COMMITTED_ROWS, table.records, {"table": table.table})
 
     def on_source_logs(
-        self, logs: Mapping[TopicPartition, OffsetRange], first_ms: Mapping[TopicPartition, int]
+        self,
+        logs: Mapping[TopicPartition, OffsetRange],
+        first_unstored_ms: Mapping[TopicPartition, int],
     ) -> None:
         """Take the sources' logs, and the timestamps of first unstored records."""
         with self._lock:
             known = coordinator_progress.on_source_logs(self._progress, logs, time.monotonic())
-            self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
+            self._progress = replace(
+                known, first_unstored_ms={**known.first_unstored_ms, **first_unstored_ms}
+            )
 
     def gauges(self) -> Iterable[Gauge]:
         yield from self.maintenance.gauges()

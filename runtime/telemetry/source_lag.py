@@ -75,7 +75,9 @@ def measure_lag_once(
     places = {
         at: offset
         for at, lag in sorted(before.lags.items(), key=lambda found: -found[1])
-        if lag and at not in before.first_ms and (offset := before.next_offset_of(at)) is not None
+        if lag
+        and at not in before.first_unstored_ms
+        and (offset := before.next_offset_of(at)) is not None
     }
     found = read_first_ms(places) if places else {}
     now = meters.progress

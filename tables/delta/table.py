@@ -189,7 +189,7 @@ class DeltaSinkTable:
         require_fit_table(self._place.name, table)
         return table
 
-    def _columns_of_schema(self, table: DeltaTable, schema_id: int) -> _Columns | None:
+    def _find_layout_by_schema_id(self, table: DeltaTable, schema_id: int) -> _Columns | None:
         """Return columns that the table has or had: any process may deliver decided files."""
         if schema_id not in self._layouts:
             for entry in self._log.walk_lineage(table.version()):
@@ -221,7 +221,7 @@ class DeltaSinkTable:
             record=None if tag is None else decode(self._sink, summary),
             lineage=_decide_lineage(tag, newest, reached),
             branch_record=newest,
-            others=self._find_other_sinks(way),
+            others=self._topic_ids_of_other_sinks(way),
             filled=filled_table_uuids(self._sink, summary),
         )
 
@@ -260,7 +260,7 @@ class DeltaSinkTable:
             )
         return entry.commit_properties
 
-    def _find_other_sinks(
+    def _topic_ids_of_other_sinks(
         self, newest_properties: Iterable[_CommitProperties | None]
     ) -> Mapping[SinkName, Mapping[str, TopicId]]:
         """Return topic ids by other sink, as far as the newest versions show (TABLE-5)."""
@@ -339,7 +339,7 @@ class DeltaSinkTable:
         inside = file.path.removeprefix(f"{self._place.location}/")
         now = self._layouts[schema_id_of(table)]
         try:
-            written = self._columns_of_schema(table, layout_id_of_file(file))
+            written = self._find_layout_by_schema_id(table, layout_id_of_file(file))
         except ValueError as error:
             raise TableChanged(f"{name}: {file.path}: {error}") from error
         if inside == file.path or written is None or not _accepts_columns(now, written):
@@ -379,16 +379,16 @@ def _decide_lineage(tag: int | None, newest: CommitRecord | None, reached: Linea
     return reached
 
 
-def _accepts_columns(now: _Columns, written: _Columns) -> bool:
+def _accepts_columns(table_columns: _Columns, file_columns: _Columns) -> bool:
     """Return whether the table takes files with these columns: its further ones may be null."""
-    if now == written:
+    if table_columns == file_columns:
         return True
-    older = {column.name: column for column in written[0].fields}
+    older = {column.name: column for column in file_columns[0].fields}
     same = all(
         (older.pop(column.name) == column) if column.name in older else not column.required
-        for column in now[0].fields
+        for column in table_columns[0].fields
     )
-    return same and not older and now[1] == written[1]
+    return same and not older and table_columns[1] == file_columns[1]
 
 
 def _now_ms() -> int:

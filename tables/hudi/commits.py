@@ -160,7 +160,7 @@ class HudiCommits:
     def _build_view(self, config: TableConfig, java: HudiJava, meta: object) -> _ViewRead:
         newest = list(islice(java.completed_commits(meta), _LOOKED_AT))
         ours = list(islice(self._own_commits(java.completed_commits(meta)), 2))
-        self._require_columns_kept(config, newest)
+        self._require_columns_unchanged(config, newest)
         metadata = ours[0].metadata if ours else {}
         newest_record, filled = (
             decode(self._sink, metadata),
@@ -236,7 +236,7 @@ class HudiCommits:
             self._place.name, self._sink, self._reservations.forbidden_instants(), is_complete
         )
 
-    def _require_columns_kept(self, config: TableConfig, newest: list[Instant]) -> None:
+    def _require_columns_unchanged(self, config: TableConfig, newest: list[Instant]) -> None:
         """Refuse if the sink's next commit would undo a change of columns by somebody else."""
         schema = next(
             (each.metadata[_SCHEMA] for each in newest if each.metadata.get(_SCHEMA)), None
@@ -307,12 +307,12 @@ class HudiCommits:
             self._remove_instant(java, instant)
 
     def _remove_instant(self, java: HudiJava, instant: str) -> None:
-        def condemn(meta: object) -> bool:
+        def condemn_and_tell_if_unfinished(meta: object) -> bool:
             """Forbid the instant's completion; return whether something is left to remove."""
             self._reservations.forbid_completion(instant)
             return instant in self._unfinished_instants(java, meta)
 
-        java.remove_instant(instant, condemn)
+        java.remove_instant(instant, condemn_and_tell_if_unfinished)
 
     def _begin_instant(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: put the instant on the timeline; H7: continue one that was begun."""
@@ -432,7 +432,7 @@ class HudiCommits:
             java.pending_instants(meta) | ghosts | kept.instants_with_markers()
         )
 
-    def _clean_up_after(self, java: HudiJava, landed: str) -> None:
+    def _clean_up_after(self, java: HudiJava, landed_instant: str) -> None:
         """H5: clean up; late participants write after their transaction, and nobody reads that."""
         meta = java.load_meta_client()
         for instant in sorted(self._unfinished_instants(java, meta)):
@@ -440,10 +440,10 @@ class HudiCommits:
                 self._reservations.remove_uncommitted_files(
                     instant, _paths_of(java.file_statistics(meta, instant))
                 )
-            elif instant < landed and instant not in self._instants_of_unsettled_tokens():
+            elif instant < landed_instant and instant not in self._instants_of_unsettled_tokens():
                 self._remove_instant(java, instant)
         self._reservations.remove_late_uncommitted_files(self._settled_files_finder(java, meta))
-        self._reservations.forget_old_instants(landed)
+        self._reservations.forget_old_instants(landed_instant)
 
     def _settled_files_finder(
         self, java: HudiJava, meta: object

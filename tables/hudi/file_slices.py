@@ -20,17 +20,17 @@ class Slice:
     logged: bool
 
 
-def live_slices(view: Any, base_path: str) -> list[Slice]:
+def live_slices(file_system_view: Any, base_path: str) -> list[Slice]:
     """Return the last slice of each file group.
 
     Asked for all partitions at once, Hudi also lists groups that a clustering has replaced.
     """
-    groups = iterate_java(view.getAllFileGroups().iterator())
+    groups = iterate_java(file_system_view.getAllFileGroups().iterator())
     partitions = sorted({str(group.getPartitionPath()) for group in groups})
     return [
         live
         for partition in partitions
-        for live in _last_slices(view.getAllFileGroups(partition).iterator(), base_path)
+        for live in _last_slices(file_system_view.getAllFileGroups(partition).iterator(), base_path)
     ]
 
 

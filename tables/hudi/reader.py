@@ -206,7 +206,7 @@ class HudiReader:
         brought = self._java.file_statistics(self._meta, instant.requested)
         rows = sum(each.rows for each in brought)
         if record.keys:  # Hudi also counts rows of rewritten files
-            agree = _counts_agree(record.keys, brought, exactly=not self._puts_inserts_in_logs)
+            agree = _counts_agree(record.keys, brought, inserts_too=not self._puts_inserts_in_logs)
             rows = record.records if agree else rows
         return SinkCommit(
             snapshot_id=instant.completed,
@@ -231,17 +231,17 @@ class HudiReader:
         )
 
 
-def _counts_agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) -> bool:
+def _counts_agree(keys: KeyCounts, brought: list[Statistics], *, inserts_too: bool) -> bool:
     """Return whether Hudi's counts match the record's key counts.
 
-    ``exactly``: including which rows were there before.
+    ``inserts_too``: including how many of the rows are new.
     """
     inserted = sum(each.inserted for each in brought)
     written = inserted + sum(each.updated for each in brought)
     return (
         keys.inserted + keys.updated == written
         and keys.deleted == sum(each.deleted for each in brought)
-        and (keys.inserted == inserted or not exactly)
+        and (keys.inserted == inserted or not inserts_too)
     )
 
 

@@ -71,8 +71,8 @@ def _text_column_or_none(rows: pa.RecordBatch, name: str) -> Any:
     )
 
 
-def _reason_by_row(unsupported: Any, why: str) -> dict[int, str]:
-    return dict.fromkeys(pc.indices_nonzero(unsupported).to_pylist(), why)
+def _reason_by_row(unsupported_mask: Any, why: str) -> dict[int, str]:
+    return dict.fromkeys(pc.indices_nonzero(unsupported_mask).to_pylist(), why)
 
 
 def require_supported_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:

@@ -119,9 +119,9 @@ class Reservations:
             self._folder.remove_quietly([file])
             self._folder.remove_quietly([reference])
 
-    def forget_old_instants(self, newest: str) -> None:
+    def forget_old_instants(self, newest_instant: str) -> None:
         """Forget old instants: like the newest one, their names are times."""
-        now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        now = datetime.strptime(newest_instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
         for folder in (self._notes, self._dead):
             old = [each for each in self._instants_in(folder) if each < oldest]

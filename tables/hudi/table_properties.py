@@ -192,9 +192,9 @@ class HudiLocation:
         Hudi replaces the file, and keeps the former one next to it meanwhile.
         """
         for _ in range(_TRIES):
-            texts = [self._read_text(name) for name in _PROPERTIES]
+            texts = [self._read_hoodie_file_or_none(name) for name in _PROPERTIES]
             # Whoever replaces the file may have ended between the looks at it and at its backup.
-            if texts == [None, None] and self._read_text(_PROPERTIES[0]) is None:
+            if texts == [None, None] and self._read_hoodie_file_or_none(_PROPERTIES[0]) is None:
                 raise TableMissing(
                     f"there is no Hudi table {self.name} at {self.location}",
                     "correct table.location, or set table.create with its columns",
@@ -209,7 +209,7 @@ class HudiLocation:
             "if nobody is writing them, restore the file, from hoodie.properties.backup or another",
         )
 
-    def _read_text(self, name: str) -> str | None:
+    def _read_hoodie_file_or_none(self, name: str) -> str | None:
         try:
             return self.folder.read(f".hoodie/{name}").decode()
         except FileNotFoundError:

@@ -110,7 +110,7 @@ class HudiKeyedJava(HudiJava):
         slices = self.latest_slices(meta)
         self._require_files_fit_buckets(slices)
         if any(each.logged for each in slices):
-            yield from self._read_merged(columns, key_source_files)
+            yield from self._read_merged_rows_of_keys_in(columns, key_source_files)
             return
         for each in slices:
             with pq.ParquetFile(self._place.folder.arrow_source(each.path)) as file:
@@ -140,7 +140,7 @@ class HudiKeyedJava(HudiJava):
                     )
         self._cut = True
 
-    def _read_merged(
+    def _read_merged_rows_of_keys_in(
         self, columns: Sequence[str], files: Sequence[WrittenFile]
     ) -> list[pa.RecordBatch]:
         """Read through Spark, since only Hudi reads its logs; it skips keys that no file has."""

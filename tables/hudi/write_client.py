@@ -250,17 +250,21 @@ class HudiJava:
         replaced = self._java.util.HashMap()
         writer.commitStats(instant, statistics, self._java_option(extra), action, replaced, inside)
 
-    def remove_instant(self, instant: str, condemn: Callable[[Any], bool]) -> None:
+    def remove_instant(
+        self, instant: str, condemn_and_tell_if_unfinished: Callable[[Any], bool]
+    ) -> None:
         """Remove what exists of an instant, its files first, unless it has been completed.
 
-        Hudi's rollback looks first and locks then. So ``condemn`` records within the lock what
-        nobody may complete from now on: committers check that within their own lock. It returns
-        whether anything is left to remove. An instant that others have removed meanwhile must not
-        be begun again, or a writer paused within its commit finds it pending.
+        Hudi's rollback looks first and locks then. So ``condemn_and_tell_if_unfinished`` records
+        within the lock what nobody may complete from now on: committers check that within their own
+        lock. It returns whether anything is left to remove. An instant that others have removed
+        meanwhile must not be begun again, or a writer paused within its commit finds it pending.
         """
         with self._holding_lock():
             meta = self.load_meta_client()
-            if self.completion_time(meta, instant) is not None or not condemn(meta):
+            if self.completion_time(meta, instant) is not None:
+                return
+            if not condemn_and_tell_if_unfinished(meta):
                 return
             written = self._metadata_timeline()
             if unmade := written is not None and is_ghost_merged(written, instant):

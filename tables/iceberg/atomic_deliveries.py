@@ -37,7 +37,7 @@ _REFUSED = (
     ValueError,  # pyiceberg's own, before anything is sent
 )
 _log = redacted_logger(__name__)
-_OutcomeOfOne = Callable[[IcebergTable, PreparedCommit], CommitOutcome]
+_ConcludeOne = Callable[[IcebergTable, PreparedCommit], CommitOutcome]
 
 
 class AtomicDeliveries:
@@ -102,7 +102,7 @@ class AtomicDeliveries:
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
-    def _send_together(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _OutcomeOfOne:
+    def _send_together(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _ConcludeOne:
         """Make the one call; return what then finds or sends each table's outcome."""
         changes = [_table_commit_request(call) for _, call in pairs]
         try:

@@ -302,7 +302,7 @@ def install_own_metadata_writer(catalog: Catalog) -> MetadataFiles:
         theirs = catalog._update_and_stage_table  # noqa: SLF001 - this catalog's only, as below
 
         def stage_table(current: Table | None, *requested: Any) -> StagedTable:
-            return files.stage_table(theirs, current, requested)
+            return files.stage_without_copying_snapshots(theirs, current, requested)
 
         catalog._update_and_stage_table = stage_table  # type: ignore[assignment]  # noqa: SLF001
         catalog._write_metadata = files.write  # type: ignore[method-assign]  # noqa: SLF001

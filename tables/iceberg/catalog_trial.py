@@ -221,7 +221,7 @@ class CatalogTrial:
             catalog.commit_tables(
                 [
                     _build_mark_request(tables[0], "2"),
-                    _build_mark_request(tables[1], "2", wrong=True),
+                    _build_mark_request(tables[1], "2", wrong_uuid=True),
                 ]
             )
         except CommitFailedException:
@@ -318,11 +318,13 @@ def _build_attempt(view: TableView, number: int) -> CommitAttempt:
     return CommitAttempt(view, _build_record(number))
 
 
-def _build_mark_request(table: Table, value: str, *, wrong: bool = False) -> CommitTableRequest:
-    """Return a change of one property; ``wrong``: one that requires another table."""
+def _build_mark_request(
+    table: Table, value: str, *, wrong_uuid: bool = False
+) -> CommitTableRequest:
+    """Return a change of one property; ``wrong_uuid``: one that requires another table."""
     *namespace, name = table.name()
     uuid = table.metadata.table_uuid
-    required = type(uuid)(int=uuid.int ^ 1) if wrong else uuid
+    required = type(uuid)(int=uuid.int ^ 1) if wrong_uuid else uuid
     return CommitTableRequest(
         identifier=TableIdentifier(namespace=namespace, name=name),
         requirements=(AssertTableUUID(uuid=required),),

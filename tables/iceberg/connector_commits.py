@@ -147,7 +147,7 @@ def _bytes_of_value(iceberg_type: IcebergType, value: Any) -> bytes | None:
     return to_bytes(cast("PrimitiveType", iceberg_type), value)
 
 
-def find_missing_files(table: Table, files: Mapping[str, int]) -> list[str]:
+def find_missing_files(table: Table, sizes_by_path: Mapping[str, int]) -> list[str]:
     """Return the files (path and size) that are not in the store, or of another size."""
 
     def is_missing(named: tuple[str, int]) -> bool:
@@ -158,5 +158,5 @@ def find_missing_files(table: Table, files: Mapping[str, int]) -> list[str]:
             return True
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        gone = threads.map(is_missing, files.items())
-        return [path for path, missing in zip(files, gone, strict=True) if missing]
+        gone = threads.map(is_missing, sizes_by_path.items())
+        return [path for path, missing in zip(sizes_by_path, gone, strict=True) if missing]

@@ -74,9 +74,9 @@ def _required_primitive_columns(schema: Schema) -> dict[int, str]:
     }
 
 
-def _column_name(table: Table, column: int) -> str:
+def _column_name(table: Table, field_id: int) -> str:
     """Return the column's last name, from the schemas that the table remembers."""
     for schema in reversed(table.metadata.schemas):
-        if name := schema.find_column_name(column):
+        if name := schema.find_column_name(field_id):
             return name
-    return f"with id {column}"
+    return f"with id {field_id}"

@@ -54,7 +54,9 @@ def read_history(
     )
     commits, foreign, unreadable = _classify_snapshots(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
-    tagged, complaint = _decode_record(snapshots[tag.snapshot_id], sink) if tag else (None, None)
+    tagged, complaint = (
+        _decode_record_or_complaint(snapshots[tag.snapshot_id], sink) if tag else (None, None)
+    )
     if complaint and complaint not in unreadable:
         unreadable.append(complaint)
     head = metadata.refs.get(branch)
@@ -122,7 +124,7 @@ def _classify_snapshots(
     foreign: list[ForeignSnapshot] = []
     unreadable: list[str] = []
     for snapshot in line:
-        record, complaint = _decode_record(snapshot, sink)
+        record, complaint = _decode_record_or_complaint(snapshot, sink)
         if complaint:
             unreadable.append(complaint)
         elif record:
@@ -131,8 +133,8 @@ def _classify_snapshots(
                     snapshot_id=snapshot.snapshot_id,
                     committed_ms=snapshot.timestamp_ms,
                     record=record,
-                    added_records=_summary_count(snapshot, "added-records"),
-                    added_files=_summary_count(snapshot, "added-data-files"),
+                    added_records=_summary_count_or_zero(snapshot, "added-records"),
+                    added_files=_summary_count_or_zero(snapshot, "added-data-files"),
                 )
             )
         else:
@@ -140,7 +142,9 @@ def _classify_snapshots(
     return commits, foreign, unreadable
 
 
-def _decode_record(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | None, str | None]:
+def _decode_record_or_complaint(
+    snapshot: Snapshot, sink: SinkName
+) -> tuple[CommitRecord | None, str | None]:
     try:
         return decode(sink, summary_properties_of(snapshot)), None
     except RecordUnreadable as error:
@@ -150,14 +154,14 @@ def _decode_record(snapshot: Snapshot, sink: SinkName) -> tuple[CommitRecord | N
 def _to_foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
     sink = sink_in_summary(summary_properties_of(snapshot))
     sink = None if sink == own else sink
-    record = _decode_record(snapshot, sink)[0] if sink else None
+    record = _decode_record_or_complaint(snapshot, sink)[0] if sink else None
     return ForeignSnapshot(
         snapshot_id=snapshot.snapshot_id,
         operation=snapshot.summary.operation.value if snapshot.summary else "append",
-        added_records=_summary_count(snapshot, "added-records"),
-        deleted_records=_summary_count(snapshot, "deleted-records"),
-        row_deletes=_summary_count(snapshot, "added-position-deletes")
-        + _summary_count(snapshot, "added-equality-deletes"),
+        added_records=_summary_count_or_zero(snapshot, "added-records"),
+        deleted_records=_summary_count_or_zero(snapshot, "deleted-records"),
+        row_deletes=_summary_count_or_zero(snapshot, "added-position-deletes")
+        + _summary_count_or_zero(snapshot, "added-equality-deletes"),
         sink=sink,
         topic_ids=record.topic_ids if record else {},
         upkeep=maintenance_property(own) in summary_properties_of(snapshot),
@@ -165,6 +169,6 @@ def _to_foreign_snapshot(snapshot: Snapshot, own: SinkName) -> ForeignSnapshot:
     )
 
 
-def _summary_count(snapshot: Snapshot, name: str) -> int:
+def _summary_count_or_zero(snapshot: Snapshot, name: str) -> int:
     text = summary_properties_of(snapshot).get(name, "0")
     return int(text) if text.isdecimal() else 0

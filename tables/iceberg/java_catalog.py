@@ -441,9 +441,9 @@ class JavaCatalog(Catalog):
         vended = dict(operations.io().properties()) if self.kind == "rest" else {}
         return self._metadata_to_json(operations.current(), vended)
 
-    def _metadata_to_json(self, metadata: Any, files: Mapping[str, str]) -> _Read:
+    def _metadata_to_json(self, metadata: Any, file_properties: Mapping[str, str]) -> _Read:
         text = self._jvm.iceberg.TableMetadataParser.toJson(metadata)
-        return _Read(str(text), str(metadata.metadataFileLocation()), files)
+        return _Read(str(text), str(metadata.metadataFileLocation()), file_properties)
 
     def _commit_in_java(self, names: Identifier, requires: list[str], changes: list[str]) -> _Read:
         iceberg = self._jvm.iceberg

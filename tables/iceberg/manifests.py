@@ -159,7 +159,7 @@ class SnapshotFiles:
 
     def write_manifest_list(
         self,
-        files: Sequence[ManifestDataFile],
+        added_files: Sequence[ManifestDataFile],
         parent: Snapshot | None,
         sequence_number: int,
         staged: Sequence[ManifestFile] = (),
@@ -172,8 +172,8 @@ class SnapshotFiles:
         Raises what storage raises.
         """
         kept = [manifest for manifest in self._manifests_of(parent) if _has_live_entries(manifest)]
-        if files or staged:
-            added = self._write_added_manifests(files)
+        if added_files or staged:
+            added = self._write_added_manifests(added_files)
             kept = self._merge_small_manifests([*added, *kept])
             for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
                 del self._written[merged]
@@ -204,8 +204,8 @@ class SnapshotFiles:
 
     def write_manifest_list_without(
         self,
-        removed: frozenset[str],
-        files: Sequence[ManifestDataFile],
+        removed_paths: frozenset[str],
+        added_files: Sequence[ManifestDataFile],
         parent: Snapshot,
         sequence_number: int,
         *,
@@ -213,12 +213,12 @@ class SnapshotFiles:
     ) -> ManifestList:
         """Write a manifest list with the parent's files except the removed ones, and these."""
         kept = [
-            self._rewrite_manifest_without(removed, manifest)
+            self._rewrite_manifest_without(removed_paths, manifest)
             for manifest in self._manifests_of(parent)
             if _has_live_entries(manifest)
         ]
         kept = self._replace_delete_manifests(
-            [*self._write_added_manifests(files), *kept], deletions
+            [*self._write_added_manifests(added_files), *kept], deletions
         )
         return self._write_list_and_store_files(kept, parent, sequence_number)
 
@@ -388,11 +388,11 @@ class SnapshotFiles:
         return self._written[path]
 
 
-def _require_complete(manifest: ManifestFile, found: int) -> None:
+def _require_complete(manifest: ManifestFile, found_count: int) -> None:
     """Raise ``FileDamaged`` for one that was cut off between its blocks: each holds one file."""
     added, existing = manifest.added_files_count, manifest.existing_files_count
-    if added is not None and existing is not None and found < added + existing:
-        why = f"it lists {found} of {added + existing} files"
+    if added is not None and existing is not None and found_count < added + existing:
+        why = f"it lists {found_count} of {added + existing} files"
         raise FileDamaged(manifest.manifest_path, why)
 
 

@@ -130,9 +130,9 @@ class MetadataFiles:
                 self._known.move_to_end(file.location)
         if known and local_file_path(file.location) is None:
             return known.metadata
-        return self._read(file, known).metadata
+        return self._read_and_remember(file, known).metadata
 
-    def _read(self, file: InputFile, known: _Known | None) -> _Known:
+    def _read_and_remember(self, file: InputFile, known: _Known | None) -> _Known:
         """Read the file, again while it is no JSON, and remember it. Raises ``FileDamaged``.
 
         Returns ``known`` if the file still holds the same.
@@ -179,7 +179,7 @@ class MetadataFiles:
         known.__dict__["content"] = content
         self._remember(metadata_path, known)
 
-    def stage_table(
+    def stage_without_copying_snapshots(
         self,
         pyiceberg_stage: _Stage,
         current: Table | None,
@@ -219,7 +219,7 @@ class MetadataFiles:
         with self._lock:
             known = self._known.get(before)
         if known is None:
-            known = self._read(io.new_input(before), None)
+            known = self._read_and_remember(io.new_input(before), None)
         return known.content
 
     def _remember(self, location: str, known: _Known) -> None:
@@ -283,22 +283,22 @@ def _json_text_of(parsed: IcebergBaseModel, unknown: Mapping[str, Any]) -> str:
     return json.dumps({**unknown, **json.loads(text)}) if unknown else text
 
 
-def _with_unknown_fields(new: Any, written: Any, understood: Any) -> Any:
-    """Return ``new`` with what is in ``written`` and was not understood.
+def _with_unknown_fields(new: Any, raw_before: Any, parsed_before: Any) -> Any:
+    """Return ``new`` with what is in ``raw_before`` and was not understood.
 
     What did not change since is taken as it was written; of what did, the fields beside.
     """
-    if new == understood:
-        return written
-    if isinstance(new, dict) and isinstance(written, dict) and isinstance(understood, dict):
-        kept = {key: value for key, value in written.items() if key not in understood}
+    if new == parsed_before:
+        return raw_before
+    if isinstance(new, dict) and isinstance(raw_before, dict) and isinstance(parsed_before, dict):
+        kept = {key: value for key, value in raw_before.items() if key not in parsed_before}
         changed = {
-            key: _with_unknown_fields(value, written.get(key, value), understood.get(key))
+            key: _with_unknown_fields(value, raw_before.get(key, value), parsed_before.get(key))
             for key, value in new.items()
         }
         return kept | changed
-    if isinstance(new, list) and isinstance(written, list) and isinstance(understood, list):
-        pairs = list(zip(understood, written, strict=False))
+    if isinstance(new, list) and isinstance(raw_before, list) and isinstance(parsed_before, list):
+        pairs = list(zip(parsed_before, raw_before, strict=False))
         return [next((was for said, was in pairs if said == item), item) for item in new]
     return new
 

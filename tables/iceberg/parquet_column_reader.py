@@ -16,7 +16,7 @@ def read_column_batches(
     io: FileIO,
     path: str,
     columns: Sequence[int | str],
-    optional: Collection[int | None] = (),
+    null_if_missing: Collection[int | None] = (),
     *,
     rows_at_once: int = _ROWS_AT_ONCE,
 ) -> Iterator[list[pa.Array]]:
@@ -28,7 +28,7 @@ def read_column_batches(
     with io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream)
         names = _column_names_by_id_or_name(file.schema_arrow)
-        missing = [of for of in columns if of not in names and of not in optional]
+        missing = [of for of in columns if of not in names and of not in null_if_missing]
         if missing:
             raise KeyError(f"it has no column {missing[0]}")
         chosen = [names.get(of) for of in columns]

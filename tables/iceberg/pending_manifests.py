@@ -267,11 +267,12 @@ def _staged_manifests_with_epochs(table: Table, root: str) -> Iterator[tuple[str
 
 
 def read_rewritable_files_per_partition(
-    table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
+    table: Table, manifests: Iterable[str], dead_positions: Mapping[str, BitMap64]
 ) -> tuple[tuple[CandidateFile, ...], ...]:
-    """Return the files of each partition of the table. ``dead``: by path, positions to leave out.
+    """Return the files of each partition of the table.
 
-    Raises ``ValueError`` for a file that cannot be rewritten, and what storage raises.
+    ``dead_positions``: by path, positions to leave out. Raises ``ValueError`` for a file that
+    cannot be rewritten, and what storage raises.
     """
     partitions: dict[Any, list[CandidateFile]] = defaultdict(list)
     for file in (file for manifest in manifests for file in read_staged_files(table.io, manifest)):
@@ -288,7 +289,7 @@ def read_rewritable_files_per_partition(
                 records=file.record_count,
                 size_bytes=file.file_size_in_bytes,
                 sequence_number=0,
-                dead=dead.get(file.file_path, BitMap64()),
+                dead=dead_positions.get(file.file_path, BitMap64()),
             )
         )
     return tuple(map(tuple, partitions.values()))

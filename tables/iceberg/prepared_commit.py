@@ -75,7 +75,7 @@ def with_staged_manifests_and_deletions(
     proposal.
 
     Raises ``KeyChanged`` for keys that are pending for a table without a key, what
-    ``KeyedRows.resolve_deletions`` raises, and what storage raises.
+    ``KeyedRows.build_deletions_by_key`` raises, and what storage raises.
     """
     staged = [
         read_staged_manifest(table, pending_commit, proposal.snapshot_id)
@@ -112,12 +112,12 @@ def _with_deletions_by_key(
     record, number = attempt.record, attempt.record.transaction
     own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
     folder = f"{sink_data_folder(table, record.sink)}/{own}"
-    listed = [*proposal.files, *(file for staging in proposal.staged for file in staging.files)]
-    deletions = keyed.resolve_deletions(
+    row_files = [*proposal.files, *(file for staging in proposal.staged for file in staging.files)]
+    deletions = keyed.build_deletions_by_key(
         table,
         proposal.parent_snapshot,
         brought,
-        listed=listed,
+        row_files=row_files,
         folder=folder,
         cohorts=record.cohorts,
     )

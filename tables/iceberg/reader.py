@@ -245,7 +245,7 @@ class IcebergReader:
 
 
 def live_batches_of_file(
-    table: Table, task: FileScanTask, columns: Sequence[str], files: FileIO
+    table: Table, task: FileScanTask, columns: Sequence[str], io: FileIO
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in order, without those that the task's delete files name."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
@@ -253,9 +253,9 @@ def live_batches_of_file(
     from headgate.tables.iceberg.avro_data_file_columns import read_avro_columns
 
     if task.file.file_format == FileFormat.AVRO:
-        return read_avro_columns(files, task, table.schema(), tuple(columns))
+        return read_avro_columns(io, task, table.schema(), tuple(columns))
     projection = table.scan(selected_fields=tuple(columns)).projection()
-    reader = ArrowScan(table.metadata, files, projection, AlwaysTrue())
+    reader = ArrowScan(table.metadata, io, projection, AlwaysTrue())
     return reader.to_record_batches([task])
 
 

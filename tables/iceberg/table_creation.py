@@ -151,7 +151,7 @@ def create_table_if_missing(
     table nor declaration, ``ConfigurationError``, ``MissingRights``, ``Unreachable``.
     """
     try:
-        return not catalog.table_exists(identifier) and _create_table(
+        return not catalog.table_exists(identifier) and _create_table_unless_exists(
             catalog, identifier, declaration
         )
     except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
@@ -159,7 +159,9 @@ def create_table_if_missing(
         raise failure from (None if failure is error else error)
 
 
-def _create_table(catalog: Catalog, identifier: str, declaration: TableDeclaration | None) -> bool:
+def _create_table_unless_exists(
+    catalog: Catalog, identifier: str, declaration: TableDeclaration | None
+) -> bool:
     if declaration is None:
         raise TableMissing(
             f"table {identifier} does not exist", "declare its columns, or create it yourself"

@@ -94,12 +94,12 @@ class _Parser:
             raise self._unreadable_error("it has a character that no type has")
 
     def parse_type_and_required(self) -> tuple[IcebergType, bool]:
-        column = self._parse_column()
+        column = self._parse_type_and_required()
         if self._tokens:
             raise self._unreadable_error(f"{self._tokens[0]!r} is too much")
         return column
 
-    def _parse_column(self) -> tuple[IcebergType, bool]:
+    def _parse_type_and_required(self) -> tuple[IcebergType, bool]:
         column_type = self._parse_type()
         required = [token.lower() for token in self._tokens[:2]] == ["not", "null"]
         if required:
@@ -157,7 +157,7 @@ class _Parser:
     def _parse_list(self) -> IcebergType:
         element_id = next(self._ids)
         self._expect("<")
-        element, required = self._parse_column()
+        element, required = self._parse_type_and_required()
         self._expect(">")
         return ListType(element_id, element, element_required=required)
 
@@ -166,7 +166,7 @@ class _Parser:
         self._expect("<")
         key = self._parse_type()
         self._expect(",")
-        value, required = self._parse_column()
+        value, required = self._parse_type_and_required()
         self._expect(">")
         return MapType(key_id, key, value_id, value, value_required=required)
 
@@ -182,7 +182,7 @@ class _Parser:
     def _parse_field(self) -> NestedField:
         field_id, name = next(self._ids), self._next_token()
         self._expect(":")
-        field_type, required = self._parse_column()
+        field_type, required = self._parse_type_and_required()
         return NestedField(field_id, name, field_type, required=required)
 
     def _parse_number(self) -> int:

@@ -24,7 +24,7 @@ _VARINT_BYTES_MAX = 10
 class Kept(Protocol):
     """A file whose bytes this process may keep."""
 
-    def forget(self) -> None: ...
+    def forget_content(self) -> None: ...
 
 
 def patch_with_avro_checks(files: FileIO) -> FileIO:
@@ -61,7 +61,7 @@ class _WholeAvro(InputFile):
             if not why:
                 return io.BytesIO(data)
             if isinstance(self._file, Kept):
-                self._file.forget()
+                self._file.forget_content()
         raise FileDamaged(self.location, why)
 
 

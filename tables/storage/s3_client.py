@@ -170,7 +170,7 @@ class S3Store:
         )
 
     def delete_many(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
-        """Delete a thousand at once; return what was refused, and why."""
+        """Delete a thousand at once; return the refused keys, each with the reason."""
         refused: dict[str, str] = {}
         for begin in range(0, len(keys), DELETED_AT_ONCE):
             some = keys[begin : begin + DELETED_AT_ONCE]
@@ -196,7 +196,7 @@ class S3Store:
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def list_folders(self, bucket: str, prefix: str) -> Iterator[str]:
+    def list_common_prefixes(self, bucket: str, prefix: str) -> Iterator[str]:
         """Yield the prefixes directly below this one, up to a slash, a thousand per request."""
         more: dict[str, str] = {}
         while True:
@@ -217,30 +217,32 @@ class S3Store:
             )
         )
 
-    def upload_part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
-        number, data = numbered
-        of = {"Bucket": bucket, "Key": key, "UploadId": upload, "PartNumber": number}
+    def upload_part(
+        self, bucket: str, key: str, upload_id: str, number_and_data: tuple[int, bytes]
+    ) -> str:
+        number, data = number_and_data
+        of = {"Bucket": bucket, "Key": key, "UploadId": upload_id, "PartNumber": number}
         return str(
             self._call_with_credentials(
                 (bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"]
             )
         )
 
-    def complete_upload(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
+    def complete_upload(self, bucket: str, key: str, upload_id: str, etags: Sequence[str]) -> None:
         """Complete an upload.
 
         Raises ``UploadUnknown`` if there is none: it may be complete already.
         """
-        listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(parts, 1)]
-        of = {"Bucket": bucket, "Key": key, "UploadId": upload}
+        listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(etags, 1)]
+        of = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
         whole = {"Parts": listed}
         self._call_with_credentials(
             (bucket, key),
             lambda s3: s3.complete_multipart_upload(MultipartUpload=whole, **of),
         )
 
-    def abort_upload(self, bucket: str, key: str, upload: str) -> None:
-        of = {"Bucket": bucket, "Key": key, "UploadId": upload}
+    def abort_upload(self, bucket: str, key: str, upload_id: str) -> None:
+        of = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
         self._call_with_credentials((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
     def _get_object(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:

@@ -112,7 +112,7 @@ class S3Files(PyArrowFileIO):
         self.open_store(bucket).delete(bucket, key)
 
     def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
-        """Delete a thousand per request; return what could not be deleted, and why."""
+        """Delete a thousand per request; return the refused locations, each with the reason."""
         per_bucket: dict[str, dict[str, str]] = {}
         for location in locations:
             KEPT.forget(self.cache_key(location))
@@ -139,7 +139,7 @@ class S3Files(PyArrowFileIO):
     def list_folders(self, folder: str) -> list[str]:
         """Return the names of the folders directly below this one."""
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
-        found = self.open_store(bucket).list_folders(bucket, key)
+        found = self.open_store(bucket).list_common_prefixes(bucket, key)
         return [name[len(key) :].rstrip("/") for name in found]
 
     def probe_conditional_puts(self, folder: str) -> bool:
@@ -233,7 +233,7 @@ class S3Object(InputFile, OutputFile):
     def to_input_file(self) -> S3Object:
         return self
 
-    def forget(self) -> None:
+    def forget_content(self) -> None:
         KEPT.forget(self._cache_key)
 
     def _keep_content(self, data: bytes) -> None:

@@ -46,11 +46,13 @@ def require_writable_store(
     """
     path = f"{location.rstrip('/')}/headgate-check-{uuid4()}"
 
-    def ask_in_time(done: str, ask: Callable[[], _Answer]) -> _Answer:
+    def ask_in_time(participle: str, step: Callable[[], _Answer]) -> _Answer:
         try:
-            return call_with_timeout(answer_s, "the store", ask)
+            return call_with_timeout(answer_s, "the store", step)
         except Exception as error:
-            raise translate_store_error(error, f"{path} cannot be {done}", location) from error
+            raise translate_store_error(
+                error, f"{path} cannot be {participle}", location
+            ) from error
 
     io = ask_in_time("opened", lambda: open_file_io(properties, path))
     try:

@@ -157,7 +157,7 @@ def sometimes_bad_value(at: TopicPartition, offset: int) -> bytes:
 KEYS = 20
 
 
-def key_of(_at: TopicPartition, offset: int) -> bytes:
+def recurring_key(_at: TopicPartition, offset: int) -> bytes:
     return b"%d" % (offset % KEYS)
 
 
@@ -182,7 +182,7 @@ def expected_zone_by_key(count: int) -> dict[int, str]:
 @contextmanager
 def open_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
     """Yield a sink in its first life, which has done nothing yet."""
-    sink = SinkInProcess(parse(text), value, key_of)
+    sink = SinkInProcess(parse(text), value, recurring_key)
     try:
         sink.begin_life()
         yield sink

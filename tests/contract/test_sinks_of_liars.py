@@ -197,7 +197,7 @@ def a_new_table_keeps_no_properties(right: Callable[..., bool], self: Any, spec:
 
 @liar(
     lambda: KeyedRows,
-    "resolve_deletions",
+    "build_deletions_by_key",
     "KeyedSinkContract.test_a_table_with_a_key_is_the_fold",
     "KeyedSinkContract.test_a_death_at_a_step_of_a_delivery_by_key",
     "KeyedSinkContract.test_a_delivery_by_key_whose_answer_is_lost",

@@ -36,8 +36,8 @@ from headgate.testing.contract.world import (
     BEGIN,
     COLUMNS,
     expected_zone_by_key,
-    key_of,
     many_tables_toml,
+    recurring_key,
     source_coordinates,
     upsert_or_delete_value,
 )
@@ -187,7 +187,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         **{"hoodie.table.type": kind, "hoodie.index.type": index},
         **{"hoodie.bucket.index.num.buckets": "2"},
     )
-    shop = SinkInProcess(settings, upsert_or_delete_value, key_of)
+    shop = SinkInProcess(settings, upsert_or_delete_value, recurring_key)
     try:
         shop.begin_life()
         shop.produce(50)

@@ -95,10 +95,10 @@ class MovedRows:
         written = np.sort(numbers if self.places is None else self.places[numbers])
         return dict(self._split_by_file(written))
 
-    def _split_by_file(self, written: Positions) -> Sequence[tuple[str, BitMap64]]:
+    def _split_by_file(self, row_numbers: Positions) -> Sequence[tuple[str, BitMap64]]:
         """Turn sorted row numbers into positions of the files that have them."""
         ends = np.cumsum([rows for _, rows in self.files])
-        parts = np.split(written, np.searchsorted(written, ends)[:-1]) if self.files else []
+        parts = np.split(row_numbers, np.searchsorted(row_numbers, ends)[:-1]) if self.files else []
         begins = [0, *ends.tolist()]
         return [
             (path, bitmap_of(part - begin))

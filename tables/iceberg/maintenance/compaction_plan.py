@@ -45,8 +45,8 @@ class CompactionLimits:
     """A partition with at least so many small files is compacted, into files of this size.
 
     ``dead_per_thousand``: a file with so many dead rows is rewritten, whatever its size. Files with
-    a sequence number above ``born_max`` are not taken, so that a pass ends even beside commits.
-    ``but``: paths of files that were found unfit for it.
+    a sequence number above ``sequence_number_max`` are not taken, so that a pass ends even beside
+    commits. ``but``: paths of files that were found unfit for it.
     """
 
     target_bytes: int
@@ -54,7 +54,7 @@ class CompactionLimits:
     bytes_max: int = BYTES_MAX
     but: frozenset[str] = frozenset()
     dead_per_thousand: int = DEAD_PER_THOUSAND
-    born_max: int | None = None
+    sequence_number_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,16 +233,18 @@ def _has_many_dead_rows(file: CandidateFile, limits: CompactionLimits) -> bool:
 
 
 def _is_too_young(file: CandidateFile, limits: CompactionLimits) -> bool:
-    return limits.born_max is not None and file.sequence_number > limits.born_max
+    return (
+        limits.sequence_number_max is not None and file.sequence_number > limits.sequence_number_max
+    )
 
 
-def _unfit_reason(table: Table, file: DataFile, equality: Iterable[DataFile]) -> str:
+def _unfit_reason(table: Table, file: DataFile, equality_deletes: Iterable[DataFile]) -> str:
     """Return why a file stays as it is; empty if there is no reason."""
     if file.file_format != FileFormat.PARQUET:
         return "are not Parquet"
     if file.spec_id != table.metadata.default_spec_id:
         return "are of an older partition spec"
-    if any(_may_delete_rows_of(delete, file) for delete in equality):
+    if any(_may_delete_rows_of(delete, file) for delete in equality_deletes):
         return "have rows that others deleted by equality"
     if isinstance(table.metadata, TableMetadataV3) and file[_FIRST_ROW] is None:
         return "have no row ids yet: the next commit gives them some"

@@ -150,7 +150,9 @@ class _Reading:
             yield from self.threads.map(read, items[begin : begin + _CHUNK])
 
 
-def statistics_files_of(metadata: TableMetadata, gone: set[int]) -> set[str]:
+def statistics_files_of(metadata: TableMetadata, gone_snapshot_ids: set[int]) -> set[str]:
     files = [*metadata.statistics, *metadata.partition_statistics]
-    retained = {file.statistics_path for file in files if file.snapshot_id not in gone}
-    return {file.statistics_path for file in files if file.snapshot_id in gone} - retained
+    retained = {file.statistics_path for file in files if file.snapshot_id not in gone_snapshot_ids}
+    return {
+        file.statistics_path for file in files if file.snapshot_id in gone_snapshot_ids
+    } - retained

@@ -50,11 +50,11 @@ class Condemned:
     def has_files(self) -> bool:
         return bool(self._files)
 
-    def add(self, files: Iterable[str], after: TableMetadata) -> None:
-        """Add files to which no snapshot of ``after`` refers."""
+    def add(self, files: Iterable[str], metadata_without_them: TableMetadata) -> None:
+        """Add files to which no snapshot of ``metadata_without_them`` refers."""
         self._files.extend(files)
-        self._judged = {snapshot.snapshot_id for snapshot in after.snapshots}
-        self._uuid = str(after.table_uuid)
+        self._judged = {snapshot.snapshot_id for snapshot in metadata_without_them.snapshots}
+        self._uuid = str(metadata_without_them.table_uuid)
 
     def delete_within_time(self, table: Table) -> None:
         """Delete what the time allows, the rest at the next call. Raises what storage raises."""

@@ -184,18 +184,19 @@ def find_landed(metadata: TableMetadata, sent: Mapping[int, _Sent]) -> _Sent | N
 
 
 def retry_until_settled(
-    settle: Callable[[], Settled], quiet: Callable[[], None], ending: threading.Event
+    try_once: Callable[[], Settled], wait_until_quiet: Callable[[], None], ending: threading.Event
 ) -> Settled:
     """Retry a maintenance call until it lands, can never land, or was refused too often.
 
-    ``quiet`` is called before each try: no commit should wait for it. Raises as ``settle``.
+    ``wait_until_quiet`` is called before each try: no commit should wait for it. Raises as
+    ``try_once``.
     """
     outcome = Settled.GONE
     for tries in range(_TRIES):
-        quiet()
+        wait_until_quiet()
         if ending.is_set():
             break
-        outcome = settle()
+        outcome = try_once()
         if outcome in (Settled.LANDED, Settled.GONE):
             break
         ending.wait(_PAUSE_S * 2**tries)

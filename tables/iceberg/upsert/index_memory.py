@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-Resize = Callable[[int], bool]
+TryResize = Callable[[int], bool]
 """Returns whether one index may hold so many bytes; if not, it keeps its former size."""
 
 
@@ -17,13 +17,13 @@ class IndexMemory:
         self._held: list[int] = []
         self._lock = Lock()
 
-    def new_share(self) -> Resize:
+    def new_share(self) -> TryResize:
         """Return the share of another index, which holds nothing at first."""
         with self._lock:
             place = len(self._held)
             self._held.append(0)
 
-        def resize(size_bytes: int) -> bool:
+        def try_resize(size_bytes: int) -> bool:
             with self._lock:
                 others = sum(self._held) - self._held[place]
                 if others + size_bytes > self._bytes_max:
@@ -31,4 +31,4 @@ class IndexMemory:
                 self._held[place] = size_bytes
                 return True
 
-        return resize
+        return try_resize

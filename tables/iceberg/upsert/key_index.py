@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.native.kernels import Integers, Lanes, Words, loops
-from headgate.tables.iceberg.upsert.index_memory import Resize
+from headgate.tables.iceberg.upsert.index_memory import TryResize
 from headgate.tables.iceberg.upsert.key_runs import (
     EMPTY,
     ROW_BYTES,
@@ -76,13 +76,13 @@ class FileKeys:
 class KeyIndex:
     """``bytes_max`` bounds what it holds of memory; ``dead`` tells which positions of a file are
     dead: merges forget those rows, so that a key which changes often does not fill the runs.
-    ``take``: where other tables' indexes have a part of the bytes. ``any_dead``: whether it is
-    worth asking. ``folder``: for the files of what is too much for memory; without one there are
-    none."""
+    ``try_resize``: where other tables' indexes have a part of the bytes. ``any_dead``: whether it
+    is worth asking. ``folder``: for the files of what is too much for memory; without one there
+    are none."""
 
     bytes_max: int
     dead: Callable[[str], Numbers] = field(default=lambda _: np.empty(0, np.int64))
-    resize: Resize | None = None
+    try_resize: TryResize | None = None
     any_dead: Callable[[], bool] = field(default=lambda: True)
     folder: str | None = None
     numbers: dict[str, int] = field(default_factory=dict)
@@ -193,19 +193,19 @@ class KeyIndex:
         """Return how many of its rows are in files that the table has, dead ones among them."""
         return sum(rows for number, rows in run.rows_of.items() if number not in self._gone)
 
-    def _full_error(self, more: int) -> KeyIndexFull:
-        wanted = self._memory_bytes_of(sum(map(len, self._runs)) + more, self._stored)
+    def _full_error(self, rows_to_add: int) -> KeyIndexFull:
+        wanted = self._memory_bytes_of(sum(map(len, self._runs)) + rows_to_add, self._stored)
         return KeyIndexFull(
-            f"{len(self) + more} rows of a keyed table need {wanted} bytes to be found by their "
-            f"keys, and all such tables may have {self.bytes_max}",
+            f"{len(self) + rows_to_add} rows of a keyed table need {wanted} bytes to be found by "
+            f"their keys, and all such tables may have {self.bytes_max}",
             "raise changes.index_memory_bytes, or fill several tables",
         )
 
     def _try_resize_to(self, total_bytes: int) -> bool:
-        return self.resize(total_bytes) if self.resize else total_bytes <= self.bytes_max
+        return self.try_resize(total_bytes) if self.try_resize else total_bytes <= self.bytes_max
 
     def _memory_bytes_of(self, rows: int, stored: Sequence[StoredRun]) -> int:
-        more = self._merge.bytes_max if self._merge else 0
+        more = self._merge.result_bytes_max if self._merge else 0
         return rows * ROW_BYTES + sum(run.bytes_in_memory for run in stored) + more
 
     def forget_file(self, path: str) -> None:

@@ -60,13 +60,15 @@ class Sources:
         found = [cohort_of_partition(self.cohorts, *place) for place in self._places]
         return np.array(found, np.int64)[numbers]
 
-    def younger_partition_mask(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
+    def younger_partition_mask(
+        self, sources: Numbers, other_sources: Numbers
+    ) -> npt.NDArray[np.bool_]:
         """Return where the first source is a younger partition than the second, of one topic."""
         if not self.cohorts:
-            return np.zeros(len(these), np.bool_)
+            return np.zeros(len(sources), np.bool_)
         topics = np.array([topic for topic, _ in self._places])
-        together: npt.NDArray[np.bool_] = topics[these] == topics[those]
-        return together & (self.cohorts_of(these) > self.cohorts_of(those))
+        together: npt.NDArray[np.bool_] = topics[sources] == topics[other_sources]
+        return together & (self.cohorts_of(sources) > self.cohorts_of(other_sources))
 
     def intern_sources(
         self, topics: pa.Array | None, partitions: pa.Array

@@ -109,11 +109,11 @@ class Found:
     positions: npt.NDArray[np.uint32]
     sources: npt.NDArray[np.int32]
 
-    def without_files(self, gone: set[int]) -> Found:
+    def without_files(self, file_numbers: set[int]) -> Found:
         """Without the rows of these files."""
-        if not gone:
+        if not file_numbers:
             return self
-        kept = ~np.isin(self.files, list(gone))
+        kept = ~np.isin(self.files, list(file_numbers))
         return Found(self.asked[kept], self.files[kept], self.positions[kept], self.sources[kept])
 
 
@@ -220,7 +220,7 @@ class Merge:
         self._thread.start()
 
     @property
-    def bytes_max(self) -> int:
+    def result_bytes_max(self) -> int:
         """What the new run takes of memory at most."""
         return stored_run_memory_max(sum(map(len, self.runs)))
 
@@ -257,9 +257,9 @@ class Merge:
 
 
 def merge_stored_runs(
-    folder: str, runs: Sequence[StoredRun], alive: Callable[[Run], Run]
+    folder: str, runs: Sequence[StoredRun], select_live_rows: Callable[[Run], Run]
 ) -> StoredRun | None:
-    """Store one run of what is ``alive`` in these; ``None`` for no rows. Raises ``OSError``.
+    """Store one run of the live rows of these; ``None`` for no rows. Raises ``OSError``.
 
     Slice by slice of the words, so that memory holds little of it.
     """
@@ -271,7 +271,9 @@ def merge_stored_runs(
     def merged_slices() -> Iterator[Run]:
         for at in range(count):
             parts = zip(runs, cuts, strict=True)
-            yield merge_runs([alive(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts])
+            yield merge_runs(
+                [select_live_rows(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts]
+            )
 
     return _store_sorted_parts(folder, merged_slices(), total)
 
@@ -335,7 +337,10 @@ def _add_to_bloom_filter(passing: Words, ascending: Words) -> None:
 def _select_equal_keys(
     run: Run | StoredRun, wanted: SearchedKeys, asked: Integers, at: Integers
 ) -> Found:
-    """Return the rows with the same high word, and of those the rows with the same low one."""
+    """Return the rows with the same high word, and of those the rows with the same low one.
+
+    ``asked``: indexes into ``wanted``; ``at``: where their high words would be inserted.
+    """
     inside = at < len(run)
     asked, at = asked[inside], at[inside]
     same = run.high[at] == wanted.high[asked]

@@ -13,6 +13,8 @@ from headgate.control_protocol.offsets import Offsets
 
 _CHARS_MAX = 3_500
 """Older Hive metastores hold 4,000 characters of a property."""
+MISSING_COLUMN_ID = -1
+"""In place of the id of a column that marks deletes and that the schema lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class DeleteChoice:
     @property
     def property_text(self) -> str:
         """Return the table property; with more offsets than it holds, any delete is doubtful."""
-        known = None if self.before is None else _by_topic(self.before)
+        known = None if self.before is None else _offsets_by_topic(self.before)
         text = self._property_text_with(known)
         return text if len(text) <= _CHARS_MAX else self._property_text_with(None)
 
@@ -53,10 +55,13 @@ class DeleteChoice:
 
 
 def deletion_mark_column_id(schema: Schema, name: str) -> int | None:
-    """Return the id of the column that marks deletes: ``None`` without a name, -1 if missing."""
+    """Return the id of the column that marks deletes: ``None`` without a name.
+
+    ``MISSING_COLUMN_ID`` if the schema has no column of this name.
+    """
     if not name:
         return None
-    return next((each.field_id for each in schema.fields if each.name == name), -1)
+    return next((each.field_id for each in schema.fields if each.name == name), MISSING_COLUMN_ID)
 
 
 def require_same_choice(
@@ -88,7 +93,7 @@ def _describe_choice(schema: Schema, column: int | None) -> str:
     return f"mark rows in the column {schema.find_column_name(column) or column}"
 
 
-def _by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
+def _offsets_by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
     result: dict[str, dict[str, int]] = {}
     for at, offset in sorted(offsets.items()):
         result.setdefault(at.topic, {})[str(at.partition)] = offset

@@ -161,16 +161,16 @@ class DeleteFiles:
 
 
 def build_delete_files(
-    version: int, folder: str, dead: Sequence[tuple[Target, BitMap64]]
+    version: int, folder: str, dead_positions: Sequence[tuple[Target, BitMap64]]
 ) -> DeleteFiles:
     """Build one delete file per data file, with all its dead positions, as ``version`` has them."""
-    if not dead:
+    if not dead_positions:
         return DeleteFiles()
     if version >= NUMBERED:
-        return _build_deletion_vectors(f"{folder}/{uuid.uuid4()}-deletes.puffin", dead)
+        return _build_deletion_vectors(f"{folder}/{uuid.uuid4()}-deletes.puffin", dead_positions)
     made = [
         _build_position_delete_file(f"{folder}/{uuid.uuid4()}-deletes.parquet", *each)
-        for each in dead
+        for each in dead_positions
     ]
     return DeleteFiles(
         tuple(file for file, _ in made), {file.file_path: whole for file, whole in made}

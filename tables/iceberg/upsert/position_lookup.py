@@ -97,13 +97,13 @@ class _Records:
 def resolve_changes(
     index: KeyIndex,
     changes: Sequence[Change],
-    dead: Callable[[str], BitMap64],
+    dead_positions_of: Callable[[str], BitMap64],
     sources: Sources,
 ) -> Resolution:
     """Resolve the changes on the head at which ``index`` stands.
 
-    ``dead`` returns the positions of its files that are dead already. Raises
-    ``KeyInTwoPartitions``, ``KeyTwice``, and what ``dead`` raises.
+    ``dead_positions_of`` returns the positions of its files that are dead already. Raises
+    ``KeyInTwoPartitions``, ``KeyTwice``, and what ``dead_positions_of`` raises.
     """
     if not any(len(change.keys) for change in changes):
         return Resolution()
@@ -125,7 +125,7 @@ def resolve_changes(
     hits = np.zeros(len(winners), np.int64)
     for number, places in group_by_number(found.files, np.arange(len(found.files))):
         path = index.path_of_file(number)
-        before = dead(path)
+        before = dead_positions_of(path)
         alive = places[~np.isin(found.positions[places], sorted_positions_of(before))]
         if len(alive):
             asked = found.asked[alive]
@@ -144,15 +144,18 @@ def _row_positions(change: Change) -> Numbers:
     return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
 
 
-def _count_keys(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
-    """``winners``: the rows of the last record of each key; ``hits``: how many it replaces."""
-    deletes, found = winners < 0, hits > 0
+def _count_keys(last_rows: Numbers, replaced_counts: Numbers, record_count: int) -> KeyCounts:
+    """Count what happens to the records: only the last one of each key does anything.
+
+    ``last_rows``: its row, -1 for a delete; ``replaced_counts``: how many live rows it replaces.
+    """
+    deletes, found = last_rows < 0, replaced_counts > 0
     return KeyCounts(
         inserted=int((~deletes & ~found).sum()),
         updated=int((~deletes & found).sum()),
         deleted=int((deletes & found).sum()),
         absent=int((deletes & ~found).sum()),
-        superseded=records - len(winners),
+        superseded=record_count - len(last_rows),
     )
 
 

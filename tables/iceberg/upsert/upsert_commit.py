@@ -117,20 +117,20 @@ class KeyedRows:
         if self._warming is not None:
             self._warming.join(_ENDING_MAX_S)
 
-    def resolve_deletions(
+    def build_deletions_by_key(
         self,
         table: Table,
         parent: Snapshot | None,
-        written: Sequence[tuple[WrittenFile, int]],
+        files_with_transactions: Sequence[tuple[WrittenFile, int]],
         *,
-        listed: Sequence[ManifestDataFile],
+        row_files: Sequence[ManifestDataFile],
         folder: str,
         cohorts: PartitionCohorts,
     ) -> Deletions:
-        """Resolve the keys of the ``written`` files against ``parent``; build delete files.
+        """Build the delete files that the keys of these files need on ``parent``.
 
-        Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
-        manifest holds them. The caller stores the delete files, which are for ``folder``.
+        Each file comes with the ordinal of its transaction. ``row_files`` are those with rows, as
+        a manifest holds them. The caller stores the delete files, which are for ``folder``.
         ``cohorts`` say which partitions are younger than others. Raises the ``StopSink`` of KEY-7
         and KEY-8, and what storage raises.
         """
@@ -138,7 +138,7 @@ class KeyedRows:
             self._reader.sources.cohorts = cohorts
             columns = self._find_columns(table)
             head = self._move_index_to_snapshot(table, parent, columns)
-            files = [file for file, _ in written]
+            files = [file for file, _ in files_with_transactions]
             read = read_ahead_in_order(
                 lambda file: self._read_change(table, columns, file),
                 files,
@@ -146,7 +146,7 @@ class KeyedRows:
             )
             changes = [
                 replace(change, transaction=number)
-                for change, (_, number) in zip(read, written, strict=True)
+                for change, (_, number) in zip(read, files_with_transactions, strict=True)
             ]
             self._read = {change.path: change.keys for change in changes if not change.deletes}
 
@@ -162,7 +162,7 @@ class KeyedRows:
                     "%d keys had several rows; they have one, or none, now", result.doubled
                 )
             number = table.metadata.next_sequence_number()
-            targets = {file.file_path: Target.from_data_file(file, number) for file in listed}
+            targets = {file.file_path: Target.from_data_file(file, number) for file in row_files}
             pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
             made = build_delete_files(table.metadata.format_version, folder, pairs)
             for file, (target, bits) in zip(made.listed, pairs, strict=True):

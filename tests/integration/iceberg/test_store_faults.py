@@ -397,7 +397,7 @@ def test_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
     sink = Sink(world)
     catalog_properties = world.catalog.properties
     catalog_properties["s3.session-token"] = "old"
-    sink.plans.forget_temporary_credentials_if_any()
+    sink.plans.drop_plans_with_temporary_credentials()
 
     def judge(request: Request) -> Answer | None:
         old = request.headers.get("x-amz-security-token") == "old"

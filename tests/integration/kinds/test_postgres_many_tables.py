@@ -35,7 +35,7 @@ from headgate.testing.contract.world import (
     BEGIN,
     COLUMNS,
     expected_zone_by_key,
-    key_of,
+    recurring_key,
     source_coordinates,
     upsert_or_delete_value,
 )
@@ -202,7 +202,7 @@ def orders(server: PostgresServer) -> dict[int, str]:
 def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
     text = CHANGES.replace("[coordinator]", '[coordinator]\non_topic_recreated = "earliest"')
     settings = settings_at([server], lake, text)
-    return SinkInProcess(settings, upsert_or_delete_value, key_of)
+    return SinkInProcess(settings, upsert_or_delete_value, recurring_key)
 
 
 @pytest.mark.wide

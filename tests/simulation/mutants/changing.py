@@ -25,7 +25,7 @@ from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 FAMILY = Family(real=True, keyed=True)
 
-FOUND = (KeyedRows, "resolve_deletions")
+FOUND = (KeyedRows, "build_deletions_by_key")
 SENT = (IcebergTable, "send_commit")
 
 
@@ -81,7 +81,7 @@ def rows_before_their_deletes(right: Any, self: Any, *given: Any, **more: Any) -
 @FAMILY.patches("KEY-5")
 def kept_over_a_refusal() -> tuple[Planted, ...]:
     """What was found for a head is said again of the next one."""
-    right, known = KeyedRows.resolve_deletions, {}
+    right, known = KeyedRows.build_deletions_by_key, {}
 
     def found(self: Any, table: Any, parent: Any, written: Any, **more: Any) -> Deletions:
         paths = tuple(file.path for file in written)
@@ -89,7 +89,7 @@ def kept_over_a_refusal() -> tuple[Planted, ...]:
         before = known.setdefault((id(self), paths), made)
         return replace(before, beneath=made.beneath)
 
-    return ((KeyedRows, "resolve_deletions", found),)
+    return ((KeyedRows, "build_deletions_by_key", found),)
 
 
 @FAMILY.replaces("KEY-5", FOUND)
@@ -131,7 +131,7 @@ def retired_before_proof(right: Any, self: Any, call: PreparedCommit) -> CommitO
 @FAMILY.patches("KEY-7")
 def index_ahead_of_its_head() -> tuple[Planted, ...]:
     """Files that were not committed, or are gone again, are looked up as if they were there."""
-    followed, right = KeyedRows._move_index_to_snapshot, KeyedRows.resolve_deletions
+    followed, right = KeyedRows._move_index_to_snapshot, KeyedRows.build_deletions_by_key
     seen: dict[int, dict[str, Any]] = {}
 
     def ahead(self: Any, table: Any, parent: Any, columns: Any) -> Head:
@@ -146,11 +146,14 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
     def found(self: Any, table: Any, parent: Any, written: Any, **more: Any) -> Deletions:
         made: Deletions = right(self, table, parent, written, **more)
         number = table.metadata.next_sequence_number()
-        for file in more["listed"]:
+        for file in more["row_files"]:
             seen[id(self)][file.file_path] = upsert_commit.Target.from_data_file(file, number)
         return made
 
-    return ((KeyedRows, "_move_index_to_snapshot", ahead), (KeyedRows, "resolve_deletions", found))
+    return (
+        (KeyedRows, "_move_index_to_snapshot", ahead),
+        (KeyedRows, "build_deletions_by_key", found),
+    )
 
 
 @FAMILY.replaces("KEY-9", (position_lookup, "_count_keys"))

@@ -25,7 +25,7 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
     """A delivery's positions are those of the head on which the newest pending commit was
     drafted."""
     heads: dict[object, Any] = {}
-    draft, found = IcebergTable.stage, KeyedRows.resolve_deletions
+    draft, found = IcebergTable.stage, KeyedRows.build_deletions_by_key
 
     def drafts(self: IcebergTable, given: Any) -> Any:
         table = self.load()
@@ -36,7 +36,7 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
         head = heads.get(table.metadata.table_uuid, parent)
         return found_at(found, head, self, table, parent, *given, **more)
 
-    return (IcebergTable, "stage", drafts), (KeyedRows, "resolve_deletions", finds)
+    return (IcebergTable, "stage", drafts), (KeyedRows, "build_deletions_by_key", finds)
 
 
 @FAMILY.replaces("PENDING-7", (IcebergTable, "commit"))

@@ -47,7 +47,7 @@ from headgate.operations.access.tables import (
 )
 from headgate.operations.status.status import read_status
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.process import is_stopped
+from headgate.runtime.process import is_stopped_by_operator
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
@@ -650,7 +650,7 @@ def test_whoever_looks_at_a_table_of_a_kind_closes_it(
     kind = plugin_format(settings)
     assert kind
     kind.create(primary_table_spec(settings))
-    assert not is_stopped(settings)
+    assert not is_stopped_by_operator(settings)
     assert len(closed) == 1
     with open_primary(settings) as primary:
         primary.read()

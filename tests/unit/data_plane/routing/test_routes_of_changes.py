@@ -218,7 +218,7 @@ def test_key_2_a_policy_for_records_without_a_value_holds_for_tables_with_a_key_
     desk.of_table.tombstones = Tombstones.SKIP
     assert counted(written(desk, values)) == {"shop.orders": (1, 0, 0, 1), "logs": (0, 0, 1, 0)}
     desk.of_table.tombstones = Tombstones.FAIL
-    desk.plans.forget_temporary_credentials_if_any()
+    desk.plans.drop_plans_with_temporary_credentials()
     failed = desk.outcome(values)
     assert isinstance(failed, BatchFailed)
     assert "shop.orders partition 0 offset 1: has no value" in failed.reason

@@ -213,14 +213,14 @@ def test_a_batch_is_read_again_for_tables_that_a_field_names_and_then_no_more(
 def test_routed_tables_alone_may_have_had_temporary_credentials(desk: Desk) -> None:
     desk.table("db.orders")
     desk.outcome({"shop.orders": some(1)})
-    assert not desk.plans.forget_temporary_credentials()
+    assert not desk.plans.drop_plans_with_temporary_credentials()
     desk.outcome({"shop.orders": some(1)})
     until_s, routed = desk.plans._loaded["db.orders"]
     assert routed.plan is not None
     vended = replace(routed.plan, io_properties={"s3.session-token": "t"})
     desk.plans._loaded["db.orders"] = until_s, replace(routed, plan=vended)
-    assert desk.plans.forget_temporary_credentials()
-    assert not desk.plans.forget_temporary_credentials()
+    assert desk.plans.drop_plans_with_temporary_credentials()
+    assert not desk.plans.drop_plans_with_temporary_credentials()
 
 
 def test_a_missing_table_is_named_and_found_once_it_is_there(desk: Desk) -> None:

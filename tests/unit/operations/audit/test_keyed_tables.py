@@ -144,9 +144,9 @@ def test_a_delete_file_that_is_gone_is_found(
 class Miscounting(KeyedRows):
     """Counts an update where its delete files have none."""
 
-    def resolve_deletions(self, *args: Any, **named: Any) -> Deletions:
+    def build_deletions_by_key(self, *args: Any, **named: Any) -> Deletions:
         return replace(
-            super().resolve_deletions(*args, **named), counts=KeyCounts(inserted=1, updated=1)
+            super().build_deletions_by_key(*args, **named), counts=KeyCounts(inserted=1, updated=1)
         )
 
 

@@ -216,14 +216,14 @@ def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
     monkeypatch.setattr(process, "LOOKED_AT_S", 0)
     monkeypatch.setattr(process, "_TURN_S", 0.001)
     turns: list[int] = []
-    can_read = process.is_stopped
+    can_read = process.is_stopped_by_operator
 
     def read(of: SinkSettings) -> bool:
         if len(turns) < 3:
             raise RetryLater("no answer")
         return can_read(of)
 
-    monkeypatch.setattr(process, "is_stopped", read)
+    monkeypatch.setattr(process, "is_stopped_by_operator", read)
     process.wait_until_table_readable(settings, threading.Event(), lambda: turns.append(1), 0)
     assert len(turns) == 3
 

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -61,7 +61,7 @@ from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.runtime.telemetry import coordinator_progress
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import MeteredPrimary
-from headgate.runtime.telemetry.meters import Gauges, Labels
+from headgate.runtime.telemetry.meters import Gauges, Labels, Unregister
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.telemetry.source_lag import measure_lag_once
 
@@ -90,7 +90,7 @@ class Kept:
         assert value >= 0
         self.observed.append((name, _rest(labels)))
 
-    def register_gauges(self, gauges: Gauges) -> Callable[[], None]:
+    def register_gauges(self, gauges: Gauges) -> Unregister:
         self.shown.append(gauges)
         return lambda: self.shown.remove(gauges)
 
@@ -209,7 +209,7 @@ def test_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
         return dict.fromkeys(places, 1000)
 
     measure_lag_once(life, lambda: logs({P0: 18, P1: 20}), slow)
-    assert life.progress.first_ms == {}
+    assert life.progress.first_unstored_ms == {}
 
 
 def test_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Kept) -> None:

@@ -32,23 +32,25 @@ class Store:
         self._called("begin")
         return "upload"
 
-    def upload_part(self, bucket: str, key: str, upload: str, numbered: tuple[int, bytes]) -> str:
-        number, data = numbered
+    def upload_part(
+        self, bucket: str, key: str, upload_id: str, number_and_data: tuple[int, bytes]
+    ) -> str:
+        number, data = number_and_data
         self._called("part")
         self.parts[number] = data
         return f"tag-{number}"
 
-    def complete_upload(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
+    def complete_upload(self, bucket: str, key: str, upload_id: str, etags: Sequence[str]) -> None:
         if self.fails == "complete":
             raise UploadUnknown("no such upload")
         self._called("complete")
-        assert parts == [f"tag-{number}" for number in sorted(self.parts)]
+        assert etags == [f"tag-{number}" for number in sorted(self.parts)]
         self.whole = b"".join(self.parts[number] for number in sorted(self.parts))
 
     def object_size(self, bucket: str, key: str) -> int:
         return self.there
 
-    def abort_upload(self, bucket: str, key: str, upload: str) -> None:
+    def abort_upload(self, bucket: str, key: str, upload_id: str) -> None:
         self._called("abort")
 
     def _called(self, name: str) -> None:

@@ -235,23 +235,23 @@ def test_key_7_a_merge_has_its_part_of_the_memory(tmp_path: Path) -> None:
     table.words = table.dice.integers(0, 2**64, 10**5, np.uint64, endpoint=False)
     taken: list[int] = []
 
-    def resize(wanted: int) -> bool:
+    def try_resize(wanted: int) -> bool:
         taken.append(wanted)
         return wanted <= bytes_max
 
     bytes_max = 10**7
     held = Held(table)
-    index = KeyIndex(bytes_max, held.dead_of, resize, folder=str(tmp_path))
+    index = KeyIndex(bytes_max, held.dead_of, try_resize, folder=str(tmp_path))
     while not index._merge:
         index.add_file(*table.add(500))
     runs = sum(run.bytes_in_memory for run in index._stored)
-    assert index.bytes_in_memory == runs + index._merge.bytes_max == taken[-1]
+    assert index.bytes_in_memory == runs + index._merge.result_bytes_max == taken[-1]
     held.go.set()
     end_merge(index)
     made = index._merge.result()
-    assert sum(run.bytes_in_memory for run in made) <= index._merge.bytes_max
+    assert sum(run.bytes_in_memory for run in made) <= index._merge.result_bytes_max
     bytes_max = runs + 10
-    index = KeyIndex(bytes_max, table.dead_of, resize, folder=str(tmp_path))
+    index = KeyIndex(bytes_max, table.dead_of, try_resize, folder=str(tmp_path))
     for path, keys in list(table.files.items()):
         index.add_file(path, keys)
     assert index._merge is None
