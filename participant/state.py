@@ -163,7 +163,7 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Holds what this epoch's coordinator has said. Only ``coordinator_term`` makes a changed copy."""
+    """Holds what this epoch's coordinator said. Only ``coordinator_term`` makes a changed copy."""
 
     epoch: Epoch = Epoch(0)
     """Never falls, but by the START of a true coordinator that leads back from a false one

@@ -27,13 +27,6 @@ class UndecodableRecords(Exception):
         self.rest = rest
 
 
-class RecordNames(NamedTuple):
-    """Holds the distinct names of records, and for each record its name's index, -1 without one."""
-
-    codes: Integers
-    names: Sequence[str]
-
-
 class RecordFormat(Protocol):
     """One way to read record values. An instance serves one thread; it may learn from what it saw.
 

@@ -202,12 +202,12 @@ class FleetMember:
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
             is_due = is_due and (each.name in specs or observed.slot in here)
-            if is_due and self._try_write_state(key, encode_observed(observed)):
+            if is_due and self._try_enqueue_state(key, encode_observed(observed)):
                 before, told_s = observed, now_s
             if before is not None:
                 seen[key] = (before, told_s)
         for key in self._told.keys() - seen.keys():
-            if self._told[key][0].slot in here and not self._try_write_state(key, None):
+            if self._told[key][0].slot in here and not self._try_enqueue_state(key, None):
                 seen[key] = self._told[key]
         self._told = seen
         self._report_worker(now_s, sum(bool(t.life and t.life.has_process) for t in told))
@@ -273,11 +273,11 @@ class FleetMember:
         if not is_news and now_s - self._alive_s < SIGN_OF_LIFE_S:
             return
         alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
-        if self._try_write_state(state_key(alive), encode_observed(alive)):
+        if self._try_enqueue_state(state_key(alive), encode_observed(alive)):
             self._alive, self._alive_s = alive, now_s
         self._state_trouble.log_or_end_outage_of_producer(self._producer)
 
-    def _try_write_state(self, key: str, value: bytes | None) -> bool:
+    def _try_enqueue_state(self, key: str, value: bytes | None) -> bool:
         topic = self._settings.fleet.state_topic
         return self._producer.try_enqueue(KeyedValue(topic, 0, key, value))
 
@@ -292,8 +292,8 @@ class FleetMember:
             here = self._here
         for key, (observed, _) in self._told.items():
             if observed.slot in here:
-                self._try_write_state(key, None)
-        self._try_write_state(state_key(self._alive), None)
+                self._try_enqueue_state(key, None)
+        self._try_enqueue_state(state_key(self._alive), None)
         self._producer.flush(FLUSH_S)
         self._thread.join(FLUSH_S)
         if self._own_folder:
