@@ -85,7 +85,7 @@ def with_authentication(settings: Mapping[str, Any]) -> dict[str, Any]:
         token = (
             keeper.current_token_expiring_early()
         )  # from memory: it runs in a thread that serves the client
-        return token.text, token.expires_s, token.principal, dict(token.extensions)
+        return token.text, token.expires_at_s, token.principal, dict(token.extensions)
 
     found["oauth_cb"] = give_token
     if "error_cb" in found:

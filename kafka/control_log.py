@@ -139,14 +139,14 @@ class LogClients:
                 self._producer = new_producer(self._producer_config)
             return self._producer
 
-    def discard_producer(self, producer: kafka.Producer, answer_s: float) -> None:
+    def discard_producer(self, producer: kafka.Producer, timeout_s: float) -> None:
         """Drop what was not confirmed: it must not be sent after what is appended later."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None
         with suppress(kafka.KafkaException, SystemError):  # of a client known to be broken
             producer.purge()
-            producer.flush(answer_s)
+            producer.flush(timeout_s)
 
 
 class KafkaLog:

@@ -61,11 +61,11 @@ def read_group_offsets(
 
 
 def store_offset(
-    kafka_config: Mapping[str, Any], group_id: str, place: kafka.TopicPartition
+    kafka_config: Mapping[str, Any], group_id: str, offset_with_metadata: kafka.TopicPartition
 ) -> None:
     """Store one offset with its metadata; raises ``kafka.KafkaException`` if that failed."""
     with _open_consumer(kafka_config, group_id) as consumer:
-        stored = consumer.commit(offsets=[place], asynchronous=False)
+        stored = consumer.commit(offsets=[offset_with_metadata], asynchronous=False)
     _raise_first_error([answer for answer in stored or () if answer.error])
 
 

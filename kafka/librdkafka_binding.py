@@ -195,12 +195,12 @@ class LentHeaders(Sequence[Headers]):
 
 
 class BearerToken(Protocol):
-    """A token as librdkafka takes it; ``expires_s`` in seconds of the epoch."""
+    """A token as librdkafka takes it; ``expires_at_s`` in seconds of the epoch."""
 
     @property
     def text(self) -> str: ...
     @property
-    def expires_s(self) -> float: ...
+    def expires_at_s(self) -> float: ...
     @property
     def principal(self) -> str: ...
     @property
@@ -374,7 +374,7 @@ def _give_token(
         refused = library.oauthbearer_set_token(
             handle,
             given.text.encode(),
-            int(given.expires_s * 1000),
+            int(given.expires_at_s * 1000),
             given.principal.encode(),
             listed,
             len(parts),

@@ -51,7 +51,7 @@ class PartitionBuffer:
     end: int
     records: deque[Record] = field(default_factory=deque)
 
-    def append(self, record: Record) -> int:
+    def append_and_count_bytes(self, record: Record) -> int:
         """Keep the record and return its bytes; a record delivered twice adds nothing."""
         if record.offset < self.end:
             return 0
@@ -98,7 +98,7 @@ class Buffers:
         for record in records:
             buffer = self._buffers.get(TopicPartition(record.topic, record.partition))
             if buffer is not None:
-                self._bytes += buffer.append(record)
+                self._bytes += buffer.append_and_count_bytes(record)
         if self._bytes > self._bytes_max and not self._full:
             self._full = True
             self._steering.pause(self._buffers)

@@ -110,10 +110,10 @@ class Chunk:
         """Return the records' other parts; of a whole chunk, values cost the most to copy."""
         return replace(self, values=Packed(pa.nulls(len(self.offsets), pa.large_binary())))
 
-    def split_by_group(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
+    def split_by_group(self, group_of_each_record: Integers) -> Iterator[tuple[int, Chunk]]:
         """Yield each group's number and records, in order; sorted once, then cut."""
-        order = np.argsort(groups, kind="stable")
-        numbers, begins = np.unique(groups[order], return_index=True)
+        order = np.argsort(group_of_each_record, kind="stable")
+        numbers, begins = np.unique(group_of_each_record[order], return_index=True)
         rows = pa.array(order)
         values = Packed(self.values.array.take(rows))
         keys = None if self.keys is None else Packed(self.keys.array.take(rows))
@@ -318,8 +318,8 @@ class _RangeReader:
             # librdkafka reports many errors that it then recovers from; the stall limit decides.
             self._last_error = event.text
 
-    def _pause_finished(self, before: Integers) -> None:
-        finished = np.flatnonzero((before < self._ends) & (self._next >= self._ends))
+    def _pause_finished(self, positions_before: Integers) -> None:
+        finished = np.flatnonzero((positions_before < self._ends) & (self._next >= self._ends))
         if len(finished):
             self._consumer.pause([_as_pair(self._partitions[place]) for place in finished])
 

@@ -84,7 +84,7 @@ class TokenKeeper:
         """
         token = self.current_token()
         now_s = time.time()
-        return replace(token, expires_s=now_s + (token.expires_s - now_s) * _TOLD)
+        return replace(token, expires_at_s=now_s + (token.expires_at_s - now_s) * _TOLD)
 
     @property
     def renewal_trouble(self) -> str:
@@ -96,9 +96,9 @@ class TokenKeeper:
         return f"{self._where} gives no token since {clock} UTC: {failure.message}"
 
     @property
-    def expires_s(self) -> float:
+    def expires_at_s(self) -> float:
         """Return until when the newest token is valid, in seconds of the epoch; 0 without one."""
-        return self._token.expires_s if self._token else 0.0
+        return self._token.expires_at_s if self._token else 0.0
 
     @property
     def failure_count(self) -> int:
@@ -111,7 +111,7 @@ class TokenKeeper:
         with self._changed:
             if self._token is None:
                 return None
-            return max(0.0, (self._token.expires_s - time.time()) / self._life_s)
+            return max(0.0, (self._token.expires_at_s - time.time()) / self._life_s)
 
     def _require_valid_token(self) -> Token:
         if self._token is not None and self._has_valid_token():
@@ -125,7 +125,7 @@ class TokenKeeper:
         raise TokenAway(reason, "check that the token server can be reached; it is asked again")
 
     def _has_valid_token(self) -> bool:
-        return self._token is not None and self._token.expires_s > time.time()
+        return self._token is not None and self._token.expires_at_s > time.time()
 
     def _ensure_running(self) -> None:
         self._used_s = time.monotonic()
@@ -170,7 +170,7 @@ class TokenKeeper:
             first, self._failure = self._failing_since_s is None, error
             self._failures += 1
             self._failing_since_s = time.time() if first else self._failing_since_s
-            left_s = self.expires_s - time.time()
+            left_s = self.expires_at_s - time.time()
             self._changed.notify_all()
         if first:  # the first failure, not the expiry: until then somebody can mend it
             valid = (
@@ -184,7 +184,7 @@ class TokenKeeper:
         """Return whether nobody needs it any more; then the thread ends, and a later use begins
         one."""
         with self._changed:
-            life_s = max(0.0, self.expires_s - time.time())
+            life_s = max(0.0, self.expires_at_s - time.time())
             idle = time.monotonic() - self._used_s > 2 * life_s + _IDLE_S
             if idle:
                 self._thread = None
@@ -193,13 +193,13 @@ class TokenKeeper:
 
 def _require_remaining_life(token: Token) -> float:
     now_s = time.time()
-    if token.expires_s <= now_s:
+    if token.expires_at_s <= now_s:
         raise TokenUnfit(
-            f"a token came that had expired at {_format_time(token.expires_s)}; this machine's "
+            f"a token came that had expired at {_format_time(token.expires_at_s)}; this machine's "
             f"clock says {_format_time(now_s)}",
             "compare the clocks of this machine and of the token server",
         )
-    return token.expires_s - now_s
+    return token.expires_at_s - now_s
 
 
 def _format_time(at_s: float) -> str:

@@ -54,7 +54,7 @@ class Token:
     """A token and when it expires, in seconds of the epoch by this machine's clock."""
 
     text: str = field(repr=False)
-    expires_s: float
+    expires_at_s: float
     principal: str = "headgate"
     extensions: Mapping[str, str] = field(default_factory=dict)
 
@@ -200,14 +200,14 @@ def _form_encode_text(text: str) -> str:
     return urlencode({"": text})[1:]
 
 
-def _parse_token_answer(answer: Any, began_s: float, extensions: Mapping[str, str]) -> Token:
+def _parse_token_answer(answer: Any, asked_at_s: float, extensions: Mapping[str, str]) -> Token:
     """Return the token of an OAuth answer; it lives as long as its claims and the answer say."""
     text = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not text or len(text) > _TOKEN_CHARACTERS_MAX:
         raise TokenUnfit("the token server's answer holds no access_token", "correct its address")
     claims = unverified_claims_of(text)
     ends = [claims["exp"]] if isinstance(claims.get("exp"), int | float) else []
-    for name, since_s in (("expires_in", began_s), ("expires_on", 0.0)):
+    for name, since_s in (("expires_in", asked_at_s), ("expires_on", 0.0)):
         try:
             ends.append(since_s + float(answer[name]))
         except (KeyError, TypeError, ValueError):
@@ -383,12 +383,12 @@ def _google_provider(settings: Mapping[str, Any], _: str) -> TokenProvider:
         began_s = time.time()
         given, address = ask()
         principal = settings.get("principal") or address
-        claims = {"exp": int(given.expires_s), "iat": int(began_s), "iss": "Google"}
+        claims = {"exp": int(given.expires_at_s), "iat": int(began_s), "iss": "Google"}
         claims |= {"scope": "kafka", "sub": principal}
         parts = ({"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}, claims)
         texts = [*(json.dumps(part).encode() for part in parts), given.text.encode()]
         wrapped = ".".join(base64.urlsafe_b64encode(t).rstrip(b"=").decode() for t in texts)
-        return Token(wrapped, given.expires_s, principal)
+        return Token(wrapped, given.expires_at_s, principal)
 
     name = f"Google, by the key file {path}" if path else "Google's metadata server"
     return TokenProvider(fetch, name)
@@ -435,7 +435,7 @@ def _get_json_from_metadata_server(url: str, headers: Mapping[str, str]) -> Any:
 def _get_from_metadata_server(url: str, headers: Mapping[str, str]) -> bytes:
     """Ask a metadata server of this machine: never through a proxy."""
     return _fetch_answer_body(
-        "GET", url, headers, None, ca="", redacted="", of_metadata_server=True
+        "GET", url, headers, None, ca="", secret_to_redact="", of_metadata_server=True
     )
 
 
@@ -450,7 +450,7 @@ def _request_json(
 ) -> Any:
     return _parse_json(
         _fetch_answer_body(
-            method, url, headers, form, ca=ca, redacted=secret, of_metadata_server=False
+            method, url, headers, form, ca=ca, secret_to_redact=secret, of_metadata_server=False
         )
     )
 
@@ -471,7 +471,7 @@ def _fetch_answer_body(
     form: Mapping[str, str] | None,
     *,
     ca: str,
-    redacted: str,
+    secret_to_redact: str,
     of_metadata_server: bool,
 ) -> bytes:
     import requests  # not for those who only read settings
@@ -506,7 +506,7 @@ def _fetch_answer_body(
                 f"{type(error).__name__}: {error.strerror or 'no connection'}"
             ) from None
     if status != requests.codes.ok:
-        raise _refusal_error(status, body, redacted)
+        raise _refusal_error(status, body, secret_to_redact)
     return body
 
 

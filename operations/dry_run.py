@@ -123,7 +123,9 @@ def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) ->
         batch = _prepare_batch_of_newest(tables, newest_per_partition)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
-            written = _write_batch(tables.with_settings(_settings_for_dry_run(settings)), batch)
+            written = _write_batch_changing_tables(
+                tables.with_settings(_settings_for_dry_run(settings)), batch
+            )
         filled = [(at.table, files) for at, files in sorted(written.followed.items())]
         if not settings.tables:
             filled = [(tables.name, written.files)]
@@ -182,7 +184,7 @@ def _settings_for_dry_run(settings: SinkSettings) -> SinkSettings:
     return replace(settings, quarantine=quarantine, spark=spark, tables=tables)
 
 
-def _prepare_batch_of_newest(tables: SinkTables, records: int) -> Batch:
+def _prepare_batch_of_newest(tables: SinkTables, newest_per_partition: int) -> Batch:
     """Return a batch of the newest records of each partition, once the named tables are there."""
     settings = tables.settings
     with opening_source_topics(settings) as topics:
@@ -190,7 +192,9 @@ def _prepare_batch_of_newest(tables: SinkTables, records: int) -> Batch:
     if settings.tables:
         _build_table_maker(tables).create_named_tables(described)
     ranges = {
-        TopicPartition(topic, number): OffsetRange(max(log.begin, log.end - records), log.end)
+        TopicPartition(topic, number): OffsetRange(
+            max(log.begin, log.end - newest_per_partition), log.end
+        )
         for topic, state in sorted(described.items())
         for number, log in sorted(state.partitions.items())
         if not log.is_empty
@@ -231,7 +235,7 @@ def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
     )
 
 
-def _write_batch(tables: SinkTables, batch: Batch) -> BatchWritten:
+def _write_batch_changing_tables(tables: SinkTables, batch: Batch) -> BatchWritten:
     """Write the batch, changing the copied tables as it asks. Raises why it failed."""
     with open_batch_writer(tables.settings, tables.planning()) as writer:
         writer.submit(batch)
@@ -242,11 +246,13 @@ def _write_batch(tables: SinkTables, batch: Batch) -> BatchWritten:
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and tables.settings.tables:
         changed = create_and_change_tables(tables, batch, outcome, maker=_build_table_maker(tables))
-        return _write_batch(tables, changed)
+        return _write_batch_changing_tables(tables, changed)
     if isinstance(outcome, BatchNeeds):
         copied = tables.open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)
-        return _write_batch(tables, replace(batch, table=_build_table_start(tables, tables.name)))
+        return _write_batch_changing_tables(
+            tables, replace(batch, table=_build_table_start(tables, tables.name))
+        )
     return outcome
 
 

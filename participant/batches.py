@@ -392,10 +392,15 @@ def empty_range(offset: int) -> WrittenRange:
     return WrittenRange(OffsetRange(offset, offset))
 
 
-def with_gained_partitions(state: State, gained: frozenset[TopicPartition], presence: int) -> State:
+def with_gained_partitions(
+    state: State, gained: frozenset[TopicPartition], presence_sequence: int
+) -> State:
     """Own these, too: without a position, until a settlement behind the presence gives it
     (POSITION-2)."""
-    owned = {**state.work.owned, **{partition: Ownership(presence) for partition in gained}}
+    owned = {
+        **state.work.owned,
+        **{partition: Ownership(presence_sequence) for partition in gained},
+    }
     return replace(state, work=replace(state.work, owned=owned))
 
 

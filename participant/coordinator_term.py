@@ -103,13 +103,13 @@ def with_suspended_tables(state: State, suspended: Mapping[str, str]) -> State:
     return _with_changed_transactions(state, lambda each: replace(each, suspended=suspended))
 
 
-def with_schema(state: State, now: TableStart) -> State:
+def with_schema(state: State, table_start: TableStart) -> State:
     """SCHEMA-3: write under the schema that TABLES names, in the same folder."""
 
     def with_new_schema(opened: OpenTransaction) -> OpenTransaction:
-        if opened.table.uuid != now.uuid:
+        if opened.table.uuid != table_start.uuid:
             return opened
-        table = replace(opened.table, schema_id=now.schema_id, refused=now.refused)
+        table = replace(opened.table, schema_id=table_start.schema_id, refused=table_start.refused)
         return replace(opened, table=table)
 
     return _with_changed_transactions(state, with_new_schema)
@@ -185,10 +185,10 @@ def number_event(
     state: State,
     transaction: TransactionNumber,
     event: Presence | WriteStatus | Proposal,
-    further: int = 1,
+    sequence_step: int = 1,
 ) -> tuple[State, OutgoingEvent]:
     """Return the event with its place in this participant's own order."""
-    sequence = state.said.sequence + further
+    sequence = state.said.sequence + sequence_step
     numbered = replace(state, said=replace(state.said, sequence=sequence))
     return numbered, OutgoingEvent(state.term.epoch, transaction, event, sequence)
 

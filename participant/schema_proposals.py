@@ -132,10 +132,10 @@ def _cut_ranges_at_ends_if_any(ranges: Ranges, ends: Mapping[TopicPartition, int
     return {at: OffsetRange(r.begin, upto[at]) for at, r in ranges.items() if r.begin < upto[at]}
 
 
-def _end_before_record(range_: OffsetRange, first: int | None) -> int:
-    if first is None or first < range_.begin:  # others have read it meanwhile
+def _end_before_record(range_: OffsetRange, record_offset: int | None) -> int:
+    if record_offset is None or record_offset < range_.begin:  # others have read it meanwhile
         return range_.end
-    return min(range_.end, first)
+    return min(range_.end, record_offset)
 
 
 def on_tables_event(state: State, tables: Tables, now_ms: int) -> State:

@@ -26,16 +26,16 @@ def open_catalog(
     settings: SinkSettings,
     timeout_s: float = TIMEOUT_S,
     *,
-    of: CatalogSettings | None = None,
+    catalog_settings: CatalogSettings | None = None,
     read_only: bool = False,
 ) -> Catalog:
     """Return the catalog, which the caller closes.
 
     With ``read_only`` pyiceberg makes no tables in a database; Java's catalogs may make theirs.
-    ``of``: another catalog than that of the sink's table. Raises what ``load_catalog`` raises, and
-    ``ConfigurationError`` if Spark's JVM is needed and does not start.
+    ``catalog_settings``: those of another catalog than the table's. Raises what ``load_catalog``
+    raises, and ``ConfigurationError`` if Spark's JVM is needed and does not start.
     """
-    catalog = of or settings.catalog
+    catalog = catalog_settings or settings.catalog
     if catalog.backend is Backend.PYICEBERG:
         return load_catalog(catalog.name, catalog.properties, timeout_s, read_only=read_only)
     from headgate.data_plane.spark.session import open_jvm
@@ -45,7 +45,11 @@ def open_catalog(
 
 
 def open_iceberg_format(
-    settings: SinkSettings, of: CatalogSettings, opening: ExitStack, *, read_only: bool
+    settings: SinkSettings,
+    catalog_settings: CatalogSettings,
+    opening: ExitStack,
+    *,
+    read_only: bool,
 ) -> IcebergFormat:
     """Open a catalog's tables; ``opening`` closes it. Raises what ``open_catalog`` raises.
 
@@ -54,19 +58,21 @@ def open_iceberg_format(
     from headgate.runtime.dropped_table_detection import PATIENCE_S, require_table_never_filled
     from headgate.tables.iceberg.table_format import IcebergFormat
 
-    require_usable_catalog(of)
-    database = sqlite_file(of)
+    require_usable_catalog(catalog_settings)
+    database = sqlite_file(catalog_settings)
     if database and not database.exists():  # connecting to SQLite would create it
         require_sql_installed()
         if read_only:
             raise TableMissing(
-                f"catalog {of.name!r}: the database {database} does not exist yet",
+                f"catalog {catalog_settings.name!r}: the database {database} does not exist yet",
                 "the first start creates it, or correct catalog.properties.uri",
             )
-        if of is settings.catalog:
+        if catalog_settings is settings.catalog:
             require_table_never_filled(settings, PATIENCE_S)
     timeout_s = ANSWER_S_MAX if read_only else TIMEOUT_S
-    catalog = open_catalog(settings, timeout_s, of=of, read_only=read_only)
+    catalog = open_catalog(
+        settings, timeout_s, catalog_settings=catalog_settings, read_only=read_only
+    )
     opening.callback(catalog.close)
     return IcebergFormat(catalog)
 

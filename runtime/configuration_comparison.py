@@ -35,7 +35,7 @@ class OtherParticipants(NamedTuple):
     heard_ms: Mapping[Sender, int] = MappingProxyType({})
 
 
-def find_other_configuration(
+def find_participants_with_other_file(
     settings: SinkSettings, envelopes: Sequence[Envelope], now_ms: int, own: Sender | None = None
 ) -> OtherParticipants:
     """Return the participants at work with a file that differs, and the error that names them.
@@ -98,7 +98,7 @@ def require_same_configuration(
     interval_s = settings.participant.presence_interval_ms / 1000
     until_s = time.monotonic() + (SIGNS_MISSED + 1) * interval_s
     while time.monotonic() < until_s:
-        error, others = find_other_configuration(settings, envelopes(), wall_ms())
+        error, others = find_participants_with_other_file(settings, envelopes(), wall_ms())
         if error is None:
             return
         known = others if known is None else known

@@ -100,10 +100,10 @@ class LastError:
     next_try_ms: int | None = None
 
     @classmethod
-    def from_error(cls, error: HeadgateError, redacted: Callable[[str], str]) -> LastError:
+    def from_error(cls, error: HeadgateError, redact: Callable[[str], str]) -> LastError:
         """Return the error as it is shown to people."""
         text = f"{error.message} ({error.hint})" if error.hint else error.message
-        return cls(error.code, redacted(text))
+        return cls(error.code, redact(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +161,10 @@ def _is_end_notice(event: Event) -> bool:
     return isinstance(event, Notice) and event.kind is NoticeKind.STOPPED
 
 
-def _is_alive(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int) -> bool:
+def _is_alive(newest: Envelope, last_presence: Envelope, now_ms: int, silence_ms_max: int) -> bool:
     if _is_end_notice(newest.event) or now_ms - newest.time_ms > silence_ms_max:
         return False
-    presence = sign.event
+    presence = last_presence.event
     assert isinstance(presence, Presence)  # only a Presence is kept
     return presence.kind is not PresenceKind.LOST or bool(presence.owned)
 
@@ -191,13 +191,13 @@ def without_code(code: str, text: str) -> str:
     return text.removeprefix(f"{code} ")
 
 
-def marked_past_if_resolved(error: LastError, goes_on: StartCommit | Settlement) -> LastError:
+def marked_past_if_resolved(error: LastError, newer_event: StartCommit | Settlement) -> LastError:
     """Return a coordinator's error, as past unless its START or settlement leaves it.
 
     That a participant starves, or is refused, is resolved by a settlement without it.
     """
     lasts = error.code in (ParticipantStarves.code, StatusRefused.code)
-    stays = lasts and not _is_clean_ack(goes_on)
+    stays = lasts and not _is_clean_ack(newer_event)
     return error if stays else replace(error, past=True)
 
 

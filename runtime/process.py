@@ -31,7 +31,7 @@ from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
 from headgate.runtime.configuration_comparison import (
     find_last_starter_with_other_file,
-    find_other_configuration,
+    find_participants_with_other_file,
     try_read_recent_envelopes,
 )
 from headgate.runtime.process_notices import try_append_notice
@@ -238,7 +238,7 @@ def _wait_while_others_have_other_file(settings: SinkSettings, turn: _Turn) -> S
     reported = ""
     while not turn.stop.is_set():
         now_ms = wall_ms()
-        error = find_other_configuration(
+        error = find_participants_with_other_file(
             settings, try_read_recent_envelopes(settings), now_ms
         ).error
         if error is None:
@@ -287,7 +287,7 @@ def _give_way_to_file_last_started_with(settings: SinkSettings, turn: _Turn) -> 
     until_s, reported = time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
         envelopes = try_read_recent_envelopes(settings)
-        error = find_other_configuration(settings, envelopes, wall_ms()).error
+        error = find_participants_with_other_file(settings, envelopes, wall_ms()).error
         if error:
             raise error
         if not (actor := find_last_starter_with_other_file(settings, envelopes)):

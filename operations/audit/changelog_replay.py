@@ -165,7 +165,7 @@ def read_source_into_slices(
     done = 0
     with closing(chunks) as every:
         for chunk in every:
-            for number, records in split_by_table(sifting.filter(chunk)):
+            for number, records in split_by_table(sifting.filter_noting_offsets(chunk)):
                 readings[number].add_chunk(records)
             while sum(each.slices.buffered_bytes for each in readings) > WAITING_BYTES_MAX:
                 max(readings, key=lambda each: each.slices.buffered_bytes).slices.flush()
@@ -213,8 +213,8 @@ class _Prefilter:
         self.offsets = {at: BitMap64() for at in batch.ranges}
         self._left_out = [left_out.get(at, BitMap64()) for at in batch.ranges]
 
-    def filter(self, chunk: Chunk) -> Chunk:
-        """The records that may be changes."""
+    def filter_noting_offsets(self, chunk: Chunk) -> Chunk:
+        """Note the chunk's offsets, and return the records that may be changes."""
         is_kept = np.ones(len(chunk.offsets), np.bool_)
         for place, at in enumerate(self.offsets):
             here = np.flatnonzero(chunk.places == place)

@@ -35,7 +35,7 @@ from headgate.operations.audit.replay_compare import Fault
 from headgate.operations.audit.report import Finding, PartitionAudit
 from headgate.operations.audit.source_compare import SourceOffsets
 from headgate.operations.audit.table_checks import AuditedTable, OffsetMove
-from headgate.operations.audit.table_records import count_keys
+from headgate.operations.audit.table_records import count_rows_and_distinct_keys
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 # Compares each commit's record of a keyed table with its manifests alone.
@@ -181,7 +181,7 @@ def check_keys(
         return conclusions
     rows_max = sum(file.records for file in files if not file.deletes)
     try:
-        rows, different = count_keys(reader, key, rows_max, memory_bytes)
+        rows, different = count_rows_and_distinct_keys(reader, key, rows_max, memory_bytes)
     except (ValueError, NotImplementedError) as error:  # pyiceberg cannot read equality deletes
         conclusions.unproven.append(f"the keys cannot be read here: {error}")
         return conclusions

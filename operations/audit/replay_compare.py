@@ -202,11 +202,12 @@ class Faults:
     examples: dict[Fault, list[tuple[int, int]]] = field(default_factory=dict)
     columns: dict[Fault, set[str]] = field(default_factory=dict)
 
-    def count_of(self, fault: Fault, source: int | None = None) -> int:
+    def count_of(self, fault: Fault, only_source: int | None = None) -> int:
+        """Return how many rows have this fault, of every source unless one is named."""
         return sum(
             number
             for (what, where), number in self.counts.items()
-            if what is fault and source in (None, where)
+            if what is fault and only_source in (None, where)
         )
 
     def note_fault(self, fault: Fault, sources: Integers, offsets: Integers) -> None:
@@ -316,12 +317,12 @@ class _Slice:
         self._last_sources, self._last_offsets = _to_numpy(last, SOURCE), _to_numpy(last, OFFSET)
         self._deletes = np.asarray(last.column(DELETES).combine_chunks()).astype(np.bool_)
 
-    def note_differences(self, crossed: Flags) -> None:
+    def note_differences(self, crossed_keys: Flags) -> None:
         own = (self._sources >= 0) & (self._offsets >= 0)
         known = own & (self._place >= 0)
         puzzling = np.zeros(len(own), np.bool_)
-        puzzling[known] = crossed[self._place[known]]
-        self._note_last_records(Fault.CROSSED, crossed)
+        puzzling[known] = crossed_keys[self._place[known]]
+        self._note_last_records(Fault.CROSSED, crossed_keys)
         own, known = own & ~puzzling, known & ~puzzling
         doubtful = self._flag_last_records_below(self._held.doubtful)
         former = self._note_and_flag_former_deletes(known, doubtful)
@@ -338,7 +339,7 @@ class _Slice:
         self._note_wrong_rows(own & ~right & ~doubled, known, right)
         there = np.zeros(len(self._last_sources), np.bool_)
         there[self._place[known]] = True
-        lost = ~self._deletes & ~there & ~crossed
+        lost = ~self._deletes & ~there & ~crossed_keys
         removed = lost & doubtful & self._flag_marked_rows(self._last)
         self._note_last_records(Fault.FORMER_DELETE, removed)
         aged = lost & ~removed & flag_expired_rows(self._last, self._held.expired)
@@ -441,11 +442,11 @@ class _Slice:
             self._faults.note_fault(fault, self._last_sources[some], self._last_offsets[some])
 
 
-def flag_expired_rows(rows: pa.Table, expired: tuple[str, pa.Scalar] | None) -> Flags:
+def flag_expired_rows(rows: pa.Table, expiry_limit: tuple[str, pa.Scalar] | None) -> Flags:
     """Return which rows are below the time up to which rows have expired."""
-    if expired is None:
+    if expiry_limit is None:
         return np.zeros(rows.num_rows, np.bool_)
-    name, limit = expired
+    name, limit = expiry_limit
     below = pc.less(_combine_chunks(rows, name), limit)
     return np.asarray(pc.fill_null(below, fill_value=False))
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from pyroaring import BitMap64
 
@@ -374,12 +375,12 @@ def count_whole_table(
 
 
 def _add_rows_of_other_sink(
-    whole: WholeTable, sink: SinkName, seen: SeenOffsets, known: BitMap64
+    whole: WholeTable, sink: SinkName, seen: SeenOffsets, into_known: BitMap64
 ) -> None:
     rows = len(seen.offsets) + seen.requested + seen.twice
     whole.rows += rows
-    whole.add_surplus(f"sink {sink}", rows - len(seen.offsets - known))
-    known |= seen.offsets
+    whole.add_surplus(f"sink {sink}", rows - len(seen.offsets - into_known))
+    into_known |= seen.offsets
 
 
 def _may_be_same_topic(
@@ -408,13 +409,15 @@ def check_shared_rows(whole: WholeTable, shared_with: Collection[str]) -> Iterat
             )
 
 
-def check_skipped_and_quarantined(
-    history: History, settings: SinkSettings
-) -> tuple[list[Finding], list[str]]:
-    """Check that the settings permit records that are neither a row nor quarantined.
+class SkippedCheck(NamedTuple):
+    """What is wrong with the counts of records that gave no row, and what cannot be proven."""
 
-    Returns findings, and what cannot be proven.
-    """
+    findings: list[Finding]
+    unproven: list[str]
+
+
+def check_skipped_and_quarantined(history: History, settings: SinkSettings) -> SkippedCheck:
+    """Check that the settings permit records that are neither a row nor quarantined."""
     findings, unproven = [], []
     by_query = sum(
         each.record.skipped for each in history.commits if is_record_of_query(each.record)
@@ -433,7 +436,7 @@ def check_skipped_and_quarantined(
     if kept and not settings.quarantine.keeps_rejected_records:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"
         findings.append(Finding("quarantined", evidence))
-    return findings, unproven
+    return SkippedCheck(findings, unproven)
 
 
 def _settings_leaving_out_records(settings: SinkSettings) -> Iterator[tuple[str, bool]]:

@@ -166,7 +166,7 @@ class KeyCount(NamedTuple):
     distinct: int
 
 
-def count_keys(
+def count_rows_and_distinct_keys(
     reader: TableReader, key: tuple[str, ...], rows_max: int, memory_bytes: int
 ) -> KeyCount:
     """Return how many live rows there are, and how many distinct keys.
@@ -185,10 +185,10 @@ def count_keys(
 
 
 def _hash_keys_of_part(
-    reader: TableReader, key: tuple[str, ...], hashed: KeyHash, part: tuple[int, int]
+    reader: TableReader, key: tuple[str, ...], hashed: KeyHash, part_and_part_count: tuple[int, int]
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield hashes of rows that belong to the part: its number, and the number of parts."""
-    number, parts = part
+    number, parts = part_and_part_count
     _, files = reader.scan(key)
     for file in files:
         for batch in file.batches():

@@ -58,8 +58,8 @@ def check_catalog(
     return tuple(questions.answers)
 
 
-def _open_trial(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTrial]) -> str:
-    """Open the trial into ``trials``, to be closed by ``stack``; say what will be made.
+def _open_trial(settings: SinkSettings, stack: ExitStack, into_trials: list[CatalogTrial]) -> str:
+    """Open a trial, which ``stack`` closes; add it to ``into_trials``, and say what it will make.
 
     Raises ``NotChecked``.
     """
@@ -72,7 +72,7 @@ def _open_trial(settings: SinkSettings, stack: ExitStack, trials: list[CatalogTr
             f"namespace {namespace} is not there, and a trial makes none: create it, or name "
             "another one in table.identifier"
         )
-    trials.append(trial)
+    into_trials.append(trial)
     return f"{trial.describe_catalog()}; to be made and removed: {' and '.join(trial.names)}"
 
 
@@ -105,7 +105,7 @@ def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) ->
     questions.ask("claim", lambda: _try_claim(trial))
     if not questions.are_asked_and_not_wrong("claim"):
         return
-    questions.ask("tag", lambda: _check_tag(trial, advice))
+    questions.ask("tag", lambda: _check_tag_retention(trial, advice))
     questions.ask(
         "stale commit", lambda: f"refused, as it must be: {trial.require_refusal_of_stale_commit()}"
     )
@@ -138,7 +138,7 @@ def _try_claim(trial: CatalogTrial) -> str:
     return "one commit with a snapshot, its properties, a branch and a tag; all came back as sent"
 
 
-def _check_tag(trial: CatalogTrial, advice: _Advice) -> str:
+def _check_tag_retention(trial: CatalogTrial, advice: _Advice) -> str:
     if trial.is_tag_retention_kept():
         return "it is kept for ever, whatever the table says of other refs"
     age_ms = trial.tag_retention_ms()

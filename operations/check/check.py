@@ -69,7 +69,7 @@ from headgate.operations.java_installation import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
-    find_other_configuration,
+    find_participants_with_other_file,
     try_read_recent_envelopes,
 )
 from headgate.runtime.health import summarize_heard_events
@@ -312,7 +312,7 @@ def _check_token(kafka: Mapping[str, Any]) -> str:
     token = keeper.require_token()
     audience = unverified_claims_of(token.text).get("aud", "")
     to = f", audience {audience}" if isinstance(audience, str) and audience else ""
-    left_s = token.expires_s - time.time()
+    left_s = token.expires_at_s - time.time()
     return to_printable_line(
         f"a token for {token.principal}{to}, valid for {left_s:.0f} s; renewed at half of its life"
     )
@@ -427,7 +427,7 @@ def _check_clock(settings: SinkSettings) -> str:
 def _check_participant_configuration(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
     heard_events, now_ms = try_read_recent_envelopes(settings), wall_ms()
-    error = find_other_configuration(settings, heard_events, now_ms).error
+    error = find_participants_with_other_file(settings, heard_events, now_ms).error
     if error:
         raise error
     silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms

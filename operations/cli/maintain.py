@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.cli.options import as_json_option, load_settings, sink_file
+from headgate.operations.cli.options import ExitCode, as_json_option, load_settings, sink_file
 from headgate.operations.command_output import print_json
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def _maintain_and_report(
     *,
     dry_run: bool,
     as_json: bool,
-) -> int:
-    """Return the exit code. Raises as ``maintain``."""
+) -> ExitCode:
+    """Print what was done to each table, and return the exit code. Raises as ``maintain``."""
     from headgate.operations.control.maintain import STEPS
     from headgate.operations.control.maintain import maintain as maintain_tables
     from headgate.operations.render_command_results import showing_progress

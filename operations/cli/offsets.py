@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -65,7 +65,8 @@ def offsets(
         _show_stored_offsets(ctx, settings, as_json=as_json)
 
 
-def _show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
+def _show_stored_offsets(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> NoReturn:
+    """Show the offsets, and exit."""
     from rich.console import Console
 
     from headgate.operations.render_command_results import show_notes, show_offsets

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from headgate.config.worker_settings import WorkerSettings
     from headgate.control_protocol.commit_record import CommitRecord
 
+ExitCode = int
+"""What a command ends with; ``docs/reference/commands.md`` says what each means."""
+
 sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
 sink_files = click.argument(
     "sinks", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path)
@@ -91,7 +94,7 @@ def load_all_settings(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path
     return {sink: load_settings(ctx, sink) for sink in sinks}
 
 
-def worst_exit_code(codes: Iterable[int]) -> int:
+def worst_exit_code(codes: Iterable[ExitCode]) -> ExitCode:
     """Return the most urgent exit code: 1, else the largest."""
     distinct = set(codes)
     return 1 if 1 in distinct else max(distinct, default=0)

@@ -15,7 +15,7 @@ from rich.text import Text
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, RetryLater
-from headgate.operations.cli.options import worst_exit_code
+from headgate.operations.cli.options import ExitCode, worst_exit_code
 from headgate.operations.command_output import print_json
 from headgate.operations.render_command_results import show_status, show_statuses
 from headgate.operations.status.report import FileStatus
@@ -24,7 +24,7 @@ from headgate.operations.status.status import read_status
 _AT_ONCE = 4
 
 
-def show_folder(console: Console, folder: Path, *, as_json: bool) -> int:
+def show_folder(console: Console, folder: Path, *, as_json: bool) -> ExitCode:
     """Show all, and return the most urgent exit code."""
     statuses = read_statuses(folder)
     if as_json:

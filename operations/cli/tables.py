@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
+from typing import NoReturn
 
 import click
 
@@ -30,7 +31,7 @@ def show_table_list(
     *,
     afterwards: Afterwards | None,
     as_json: bool,
-) -> None:
+) -> NoReturn:
     """Show the tables, and exit. Raises ``UsageError`` if tables are named, or what to do after."""
     if names or afterwards is not None:
         raise click.UsageError("only headgate tables SINK resume takes tables and how")

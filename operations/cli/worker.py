@@ -11,7 +11,7 @@ import click
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redaction import to_printable_line
-from headgate.operations.cli.options import as_json_option, load_worker_settings
+from headgate.operations.cli.options import ExitCode, as_json_option, load_worker_settings
 from headgate.operations.command_output import describe_next_try, print_json
 from headgate.runtime import early_signals
 from headgate.runtime.wall_clock import wall_ms
@@ -101,7 +101,7 @@ def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
 
-def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> int:
+def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> ExitCode:
     """Print the state of each sink, and return the exit code: 1 if one is in error or lost."""
     from headgate.runtime.fleet.folder import STATE_FILE
     from headgate.runtime.fleet.sink_life import LifeState, state_or_lost

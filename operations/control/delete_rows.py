@@ -181,14 +181,14 @@ def _keyed_tables_error(tables: str) -> DeletionRefused:
 
 
 def _deletion_from_table(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
-    columns = _coordinate_columns(tables, table)
+    columns = _record_coordinate_columns(tables, table)
     spec, sink = tables.table_spec_of(table), tables.settings.name
     return tables.supports_row_deletion().row_deletion(
         spec, sink, predicate, asked_by=current_actor(), coordinate_columns=columns
     )
 
 
-def _coordinate_columns(tables: SinkTables, table: str) -> tuple[str, str, str] | None:
+def _record_coordinate_columns(tables: SinkTables, table: str) -> tuple[str, str, str] | None:
     """Return the columns that say of which record a row of the table is."""
     settings = tables.settings
     if settings.quarantine.keeps_rejected_records and table == settings.quarantine.table:

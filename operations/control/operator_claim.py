@@ -71,14 +71,16 @@ def current_actor() -> str:
     return f"{user}@{socket.gethostname()}"[:_CHARS_MAX]
 
 
-def announce_command(settings: SinkSettings, what: str) -> None:
+def announce_command(settings: SinkSettings, command_text: str) -> None:
     """Announce on the control topic what was done, by whom, and with which sink file; best effort.
 
     For people, and for those that wait for a start (CONFIG-1).
     """
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     digest = configuration_digest(settings)
-    notice = Notice(NoticeKind.ASKED, text=what, actor=current_actor(), configuration=digest)
+    notice = Notice(
+        NoticeKind.ASKED, text=command_text, actor=current_actor(), configuration=digest
+    )
     try_append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
 
 

@@ -55,7 +55,7 @@ def resume_sink(settings: SinkSettings, patience_s: float | None = None) -> Comm
 def send_until_applied(
     settings: SinkSettings,
     event: Pause | Resume,
-    holds: Callable[[CommitRecord], bool],
+    is_applied: Callable[[CommitRecord], bool],
     patience_s: float | None = None,
 ) -> CommitRecord:
     """Send the event until the table's record shows its effect. Raises as ``pause_sink``."""
@@ -75,7 +75,7 @@ def send_until_applied(
         log = KafkaLog(config, settings.control.topic, times, settings.event_wire)
         opening.callback(log.close)
         request = _envelope_of_request(settings.name, event)
-        record = _send_until_recorded(request, log, table, holds, patience_s=patience_s)
+        record = _send_until_recorded(request, log, table, is_applied, patience_s=patience_s)
         announce_command(settings, type(event).__name__.lower())
         return record
 

@@ -90,6 +90,9 @@ _WORDS: Mapping[str, tuple[Any, ...]] = {
     _OF_DELETES: (OnDelete.MARK, OnDelete.REMOVE),
 }
 
+ResolvedErrors = list[str]
+"""What a choice has resolved, each with the message of the error."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSink:
@@ -108,7 +111,7 @@ class ClaimedSink:
 
 def resolve_stop_of_sink(
     settings: SinkSettings, choices: Iterable[str], *, deleted_back: bool = False
-) -> list[str]:
+) -> ResolvedErrors:
     """Resolve the stop, and return the errors that the choices (``HG-201=follow-table``) resolved.
 
     ``deleted_back``: records whose rows people deleted may be read again; else they stand in the
@@ -181,25 +184,25 @@ def resolve_stop_of_sink(
 
 
 def resolve_stop(
-    world: ClaimedSink,
+    claimed_sink: ClaimedSink,
     settings: CoordinatorSettings,
     chosen: Mapping[str, Any],
     require_allowed: Callable[[TableView, CommitRecord], None] = lambda *_: None,
-) -> list[str]:
+) -> ResolvedErrors:
     """Resolve the stop of a given sink, and return the messages of the errors that were resolved.
 
     ``require_allowed`` raises what stands in the way.
     """
-    view = world.table.read()
+    view = claimed_sink.table.read()
     answered: list[str] = []
     words = ["resume"]
-    if world.changes_deletes:
+    if claimed_sink.changes_deletes:
         answered.append("deletes do from now on what the settings say")
         words.append(f"--accept {_OF_DELETES}")
     left = dict(chosen)
     while True:
         try:
-            attempt = _judge_and_build_attempt(world, settings, view)
+            attempt = _judge_and_build_attempt(claimed_sink, settings, view)
             break
         except StopSink as error:
             if error.code not in left:
@@ -210,14 +213,14 @@ def resolve_stop(
             words.append(f"--accept {error.code}={choice.value}")
     if left:
         raise ConfigurationError(
-            f"nothing of sink {world.identity.sink} is stopped by {', '.join(sorted(left))}; "
-            "nothing was changed",
+            f"nothing of sink {claimed_sink.identity.sink} is stopped by "
+            f"{', '.join(sorted(left))}; nothing was changed",
             "accept only what the sink's own error names",
         )
     require_allowed(view, attempt.record)
     claim = attempt.record.with_author(" ".join(words), current_actor())
-    attempt = replace(attempt, record=claim, changes_deletes=world.changes_deletes)
-    _commit_claim(world.table, attempt)
+    attempt = replace(attempt, record=claim, changes_deletes=claimed_sink.changes_deletes)
+    _commit_claim(claimed_sink.table, attempt)
     return answered
 
 
@@ -236,15 +239,15 @@ def _require_same_on_delete(settings: SinkSettings, choice: OnDelete) -> None:
 
 
 def _judge_and_build_attempt(
-    world: ClaimedSink, settings: CoordinatorSettings, view: TableView
+    claimed_sink: ClaimedSink, settings: CoordinatorSettings, view: TableView
 ) -> CommitAttempt:
     """Judge and claim like a coordinator, which looks a second time at what seems wrong
     (PENDING-9)."""
-    state = State(world.identity, settings, phase=Phase.RECOVERING)
+    state = State(claimed_sink.identity, settings, phase=Phase.RECOVERING)
     for _ in range(2):
         state, (asked,) = on_primary_found(state, view)
         assert isinstance(asked, Look)
-        answered = answer_look(asked, world, world.start_at, wall_ms)
+        answered = answer_look(asked, claimed_sink, claimed_sink.start_at, wall_ms)
         if answered.secondaries and (
             missing := unanswered_needed_secondaries(state, answered.secondaries)
         ):

@@ -314,18 +314,21 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
     )
 
 
-def _ensure_rollback_fence(plan: RollbackPlan, failed: RetryLater) -> TableView:
+def _ensure_rollback_fence(plan: RollbackPlan, error_if_not_landed: RetryLater) -> TableView:
     """ROLLBACK-1: put the claim that tables are going back under the ledger's tag, unless it is
     there."""
     goal, settings = plan.goal, plan.goal.settings
     if goal.before.going_back is not None:
         return plan.view
     fence = make_claim(goal.before, "rollback", going_back=goal.to)
-    commit_claim_or_raise(settings, plan.view, fence, failed)
+    commit_claim_or_raise(settings, plan.view, fence, error_if_not_landed)
     with open_primary(settings) as primary:
         view = primary.read()
     if not fence.is_same_commit(view.record):
-        raise RetryLater(f"{failed.message}: another process has claimed the ledger", failed.hint)
+        raise RetryLater(
+            f"{error_if_not_landed.message}: another process has claimed the ledger",
+            error_if_not_landed.hint,
+        )
     return view
 
 

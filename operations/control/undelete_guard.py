@@ -8,6 +8,7 @@ person says that the deletion was a mistake.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import DeletedBack
@@ -44,7 +45,7 @@ def require_deleted_not_read_again(
                 refuse_of_one(name, deleted, again, topic_ids, hint=BRING_BACK_HINT)
 
 
-def raise_deletions_unknown(name: str) -> None:
+def raise_deletions_unknown(name: str) -> NoReturn:
     """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
     raise DeletedBack(
         f"{name}: records are read again, and the table that knew which of their rows people had "

@@ -233,14 +233,14 @@ def _show_verdict(show: Show, play: FailoverScenario) -> bool:
     return not complaints
 
 
-def _describe_kill_doubts(play: FailoverScenario, held: Contents) -> Iterator[str]:
+def _describe_kill_doubts(play: FailoverScenario, contents: Contents) -> Iterator[str]:
     """Yield why the demo proves nothing about a coordinator's death, if so."""
     kill = play.kill
     if kill is None:
         yield "No coordinator was killed: no transaction had rows on their way. Try more --records."
     elif kill.by_signal != signal.SIGKILL:
         yield f"Pid {kill.pid} had ended by itself before it was killed."
-    elif held.holds_transaction(kill.transaction):
+    elif contents.holds_transaction(kill.transaction):
         yield f"Transaction {kill.transaction} had landed already when its coordinator was killed."
     elif play.taken_over_s is None:
         yield "Nobody took over."

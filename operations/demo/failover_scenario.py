@@ -39,7 +39,7 @@ class Kill:
     """A coordinator's death by a signal, in the middle of a transaction according to the log."""
 
     pid: int
-    by_signal: int
+    by_signal: signal.Signals | None
     transaction: TransactionId
     at_s: float
 
@@ -88,18 +88,20 @@ class FailoverScenario:
 
     def _is_all_committed(self) -> bool:
         return (
-            self._stream.confirmed_count
+            self._stream.confirmed_count_or_raise
             == self._stream.records
             == self._observation.table_record_count
         )
 
     def _current_scene(self) -> Scene:
         lives = {pid: participant.is_running for pid, participant in self._participants.items()}
-        return Scene(self._stream.records, self._stream.confirmed_count, self._observation, lives)
+        return Scene(
+            self._stream.records, self._stream.confirmed_count_or_raise, self._observation, lives
+        )
 
     def _require_progress(self) -> None:
         seen = self._observation
-        moved = (seen.epoch, seen.table_record_count, self._stream.confirmed_count)
+        moved = (seen.epoch, seen.table_record_count, self._stream.confirmed_count_or_raise)
         if moved != self._moved:
             self._moved, self._moved_s = moved, time.monotonic()
         elif time.monotonic() - self._moved_s > STUCK_SECONDS_MAX:
@@ -134,14 +136,14 @@ class FailoverScenario:
 
     @property
     def _uncommitted_count(self) -> int:
-        return self._stream.confirmed_count - self._observation.table_record_count
+        return self._stream.confirmed_count_or_raise - self._observation.table_record_count
 
     def _kill_coordinator(self, end: TransactionEnding) -> None:
         pid = pid_of(end.member)
         by_signal = self._participants[pid].kill()
         self.kill = Kill(pid, by_signal, end.transaction, time.monotonic())
         self._stream.release_held_records()
-        how = signal.Signals(by_signal).name if by_signal else "itself"
+        how = by_signal.name if by_signal else "itself"
         self._screen.show_line(
             "kill -9",
             f"pid {pid}, the coordinator, in the middle of transaction {end.transaction}: "

@@ -56,11 +56,11 @@ def read_contents(settings: SinkSettings) -> Contents:
         return Contents(history, list(islice(rows, ROWS_SHOWN)))
 
 
-def show_contents(screen: Screen, held: Contents) -> None:
+def show_contents(screen: Screen, contents: Contents) -> None:
     screen.show_heading("Snapshots of the table, each with the offsets that it holds")
-    screen.console.print(_table_of_commits(held.history.commits))
+    screen.console.print(_table_of_commits(contents.history.commits))
     screen.show_heading("A few rows")
-    screen.console.print(_row_table(held.rows))
+    screen.console.print(_row_table(contents.rows))
 
 
 def _table_of_commits(commits: Sequence[SinkCommit]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,10 +52,11 @@ class ParticipantProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def kill(self) -> int:
-        """Send ``kill -9``; return the signal that ended the process, 0 if it ended by itself."""
+    def kill(self) -> signal.Signals | None:
+        """Send ``kill -9``; return the signal that ended it, or None if it ended by itself."""
         self._process.kill()
-        return max(0, -self._process.wait())
+        code = self._process.wait()
+        return signal.Signals(-code) if code < 0 else None
 
     def stop(self) -> None:
         """Ask for an orderly end and wait for it.

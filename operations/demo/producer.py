@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.operations.demo.trips import generate_trips
 
+CountByPartition = dict[int, int]
+
 REQUEST_SECONDS_MAX = 30.0
 FLUSH_SECONDS_MAX = 120.0
 
@@ -73,7 +75,7 @@ def produce(
     partitions: int = 4,
     rate: int | None = None,
     on_progress: Callable[[int], None] | None = None,
-) -> dict[int, int]:
+) -> CountByPartition:
     """Send the records to the partitions in turn; return how many each of them confirmed.
 
     ``rate`` is in records per second, ``None`` for as fast as possible. ``on_progress`` is called
@@ -198,7 +200,7 @@ class TripStream:
             self._thread.join(STOP_SECONDS_MAX)
 
     @property
-    def confirmed_count(self) -> int:
+    def confirmed_count_or_raise(self) -> int:
         """Return how many records the broker has confirmed. Raises what ended the stream early."""
         if self._failure:
             raise self._failure
@@ -228,8 +230,8 @@ class TripStream:
             yield trip
 
 
-def stride_interval_s(number: int, records: int, *, released: bool) -> float:
-    """Return the seconds between two strides at record ``number`` of ``records``."""
-    even = DURATION_S * STRIDE / records
-    held_back = not released and number >= records * (1 - RESERVE_SHARE)
+def stride_interval_s(record_number: int, record_count: int, *, released: bool) -> float:
+    """Return the seconds between two strides at record ``record_number`` of ``record_count``."""
+    even = DURATION_S * STRIDE / record_count
+    held_back = not released and record_number >= record_count * (1 - RESERVE_SHARE)
     return even * TRICKLE if held_back else even

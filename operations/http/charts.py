@@ -24,8 +24,8 @@ class Series:
     steps: bool = False
 
 
-def draw_time_series(series: Series, begin: str, end: str) -> str:
-    """Draw one chart; ``begin`` and ``end`` are written below."""
+def draw_time_series(series: Series, begin_label: str, end_label: str) -> str:
+    """Draw one chart; ``begin_label`` and ``end_label`` are written below."""
     values = [value for _, value in series.points]
     if not values:
         return _empty_chart(series.title)
@@ -64,8 +64,8 @@ def draw_time_series(series: Series, begin: str, end: str) -> str:
         f'<text class="title" x="{_LEFT}" y="14">{_escape(series.title)}</text>'
         f'<text class="small end" x="{WIDTH - _LEFT}" y="14">{_escape(top)}</text>'
         f'<line class="axis" x1="{_LEFT}" y1="{base}" x2="{WIDTH - _LEFT}" y2="{base}"/>{drawn}'
-        f'<text class="small" x="{_LEFT}" y="{HEIGHT - 6}">{_escape(begin)}</text>'
-        f'<text class="small end" x="{WIDTH - _LEFT}" y="{HEIGHT - 6}">{_escape(end)}</text>',
+        f'<text class="small" x="{_LEFT}" y="{HEIGHT - 6}">{_escape(begin_label)}</text>'
+        f'<text class="small end" x="{WIDTH - _LEFT}" y="{HEIGHT - 6}">{_escape(end_label)}</text>',
     )
 
 

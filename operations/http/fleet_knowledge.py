@@ -51,7 +51,7 @@ class Known:
 
     @property
     def unowned_slots(self) -> frozenset[int]:
-        return frozenset(range(self.slots)) - self.fleet.owners.keys()
+        return frozenset(range(self.slots)) - self.fleet.slot_owners.keys()
 
 
 class FollowedFleet:

@@ -116,7 +116,9 @@ class ServedFleet:
                 self._sinks[at] = ServedSink(_parse_desired_file(seen, self.followed.settings))
             return self._sinks[at]
 
-    def change_specs(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
+    def change_specs(
+        self, plan_change: PlanChange, asked: Asked, *, creates_topics: bool = False
+    ) -> Plan:
         """Change the specs, or show how; return once it is seen here, too.
 
         One after the other: two of one server would end each other. Raises as ``change_fleet``.
@@ -126,7 +128,7 @@ class ServedFleet:
             raise RetryLater("others change the fleet over this server", "ask again")
         try:
             plan = change_fleet(
-                settings, plan_change, asked.actor, dry_run=asked.is_dry_run, creates=creates
+                settings, plan_change, asked.actor, dry_run=asked.is_dry_run, creates=creates_topics
             )
         except HeadgateError as error:
             raise settings.redaction.redact_in_place(error) from None
@@ -316,7 +318,7 @@ def _answer_change_of_specs(
     except ConfigurationError as error:  # also of a file: what was sent is wrong
         return json_answer(400, {"code": error.code, "error": error.message, "hint": error.hint})
     try:
-        plan = fleet.change_specs(plan_change, asked, creates=make is _plan_apply)
+        plan = fleet.change_specs(plan_change, asked, creates_topics=make is _plan_apply)
     except SinkUnknown:
         return _no_such_sink_answer()
     return json_answer(

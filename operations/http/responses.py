@@ -47,9 +47,9 @@ def json_answer(status: int, content: Any) -> Answer:
     return Answer(status, json.dumps(content, indent=2, default=str).encode() + b"\n")
 
 
-def html_answer(status: int, shown: str, policy: str) -> Answer:
+def html_answer(status: int, html: str, content_security_policy: str) -> Answer:
     """Answer a page, with what its policy lets a browser do."""
-    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": policy})
+    return Answer(status, html.encode(), HTML, {"Content-Security-Policy": content_security_policy})
 
 
 def is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:

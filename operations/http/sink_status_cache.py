@@ -62,7 +62,7 @@ class ServedSink:
         """Return the sink's state, not older than ``KEPT_S``. Raises as ``read_status``."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
-                self._seen = _Seen(time.monotonic(), self._fetch_report())
+                self._seen = _Seen(time.monotonic(), self._fetch_report_or_error())
             seen = self._seen.report
         if isinstance(seen, HeadgateError):
             raise seen
@@ -73,7 +73,7 @@ class ServedSink:
         with self._lock:
             self._seen = None
 
-    def _fetch_report(self) -> StatusReport | HeadgateError:
+    def _fetch_report_or_error(self) -> StatusReport | HeadgateError:
         try:
             return read_status(self.settings, COURSE, with_age=True)
         except HeadgateError as error:

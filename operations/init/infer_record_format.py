@@ -118,7 +118,7 @@ def propose_from_records(
     names for fields, and what a registry raises.
     """
     values = [value for _, value in records]
-    name = given.type if is_format_given else _find_format(values, given.options)
+    name = given.type if is_format_given else _guess_format_name(values, given.options)
     if not is_format_given and not name.endswith(_REGISTRY):
         return _propose_from_json(records, "", {})
     if name in _JSON:
@@ -142,7 +142,7 @@ def propose_from_records(
     return ProposedRecords(name, looks, proposal, tuple(column.name for column in written.fields))
 
 
-def _find_format(values: Sequence[bytes | None], options: Mapping[str, str]) -> str:
+def _guess_format_name(values: Sequence[bytes | None], options: Mapping[str, str]) -> str:
     """Return a format of the registry that reads most of the values, or JSON.
 
     Raises ``ConfigurationError`` if the values need a registry whose address is not known.
@@ -194,12 +194,14 @@ def _columns_of_written_schemas(
     )
 
 
-def _proposal_from_columns(written: Struct, looks: EnvelopeCounts) -> Proposal:
+def _proposal_from_columns(written: Struct, envelope_counts: EnvelopeCounts) -> Proposal:
     """Return what a new table takes of these columns, as with ``unknown_fields = "evolve"``."""
     growth = grow_columns(Struct(), large_objects_as_maps(written, Struct()), nanoseconds=False)
     columns = [ProposedColumn(each.name, _type_text(each.type)) for each in growth.columns.fields]
     left_out = [(".".join(refusal.path), refusal.reason) for refusal in growth.refused]
-    return Proposal(tuple(columns), tuple(left_out), looks.record_count, looks.unreadable)
+    return Proposal(
+        tuple(columns), tuple(left_out), envelope_counts.record_count, envelope_counts.unreadable
+    )
 
 
 def _type_text(value_type: Type) -> str:

@@ -55,7 +55,7 @@ def import_command(
     given_keys = {key: value for key, _, value in (text.partition("=") for text in overrides)}
     if "" in given_keys or not all("=" in text for text in overrides):
         raise click.UsageError("--set takes KEY=VALUE, such as value.converter=NAME")
-    complete = import_connector(
+    to_add_by_hand = import_connector(
         connector,
         worker=worker,
         overrides=given_keys,
@@ -64,7 +64,7 @@ def import_command(
         folder=None if dry_run else Path(),
         say=click.echo,
     )
-    ctx.exit(0 if complete else 1)
+    ctx.exit(1 if to_add_by_hand else 0)
 
 
 @click.command("takeover")

@@ -10,6 +10,7 @@ import confluent_kafka as kafka
 
 from headgate.control_protocol.errors import ConnectorAwake, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
@@ -63,7 +64,7 @@ def read_last_stable_offsets(settings: Mapping[str, str], topic: str, group: str
     """Return where the control topic ends for whoever reads only what is committed."""
     consumer = _new_consumer(settings, group, "read_committed")
     try:
-        return {p: end for p, (_, end) in _read_watermarks(consumer, topic).items()}
+        return {p: log.end for p, log in _read_watermarks(consumer, topic).items()}
     finally:
         consumer.close()
 
@@ -79,9 +80,9 @@ def read_control_topic(
     stable = _new_consumer(settings, group, "read_committed")
     dirty = _new_consumer(settings, group, "read_uncommitted")
     try:
-        marks = _wait_until_at_rest(stable, dirty, topic, wait_s)
-        begins = {p: begin for p, (begin, _) in marks.items()}
-        ends = {p: end for p, (_, end) in marks.items()}
+        logs = _wait_until_at_rest(stable, dirty, topic, wait_s)
+        begins = {p: log.begin for p, log in logs.items()}
+        ends = {p: log.end for p, log in logs.items()}
         return ControlTopic(_read_range(stable, topic, begins, ends), begins, ends)
     except kafka.KafkaException as error:
         raise Unreachable(f"control topic {topic} cannot be read: {error}") from error
@@ -105,7 +106,8 @@ def _new_consumer(settings: Mapping[str, str], group: str, isolation: str) -> ka
     )
 
 
-def _read_watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, tuple[int, int]]:
+def _read_watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, OffsetRange]:
+    """Return each partition's log, as far as the consumer's isolation sees it."""
     described = consumer.list_topics(topic, ANSWER_S_MAX).topics[topic]
     if described.error:
         raise Unreachable(
@@ -113,17 +115,21 @@ def _read_watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, tuple[in
             "iceberg.control.topic in the connector's file names it, else it is control-iceberg",
         )
     places = [kafka.TopicPartition(topic, number) for number in sorted(described.partitions)]
-    return {p.partition: consumer.get_watermark_offsets(p, timeout=ANSWER_S_MAX) for p in places}
+    return {
+        place.partition: OffsetRange(*consumer.get_watermark_offsets(place, timeout=ANSWER_S_MAX))
+        for place in places
+    }
 
 
 def _wait_until_at_rest(
     stable: kafka.Consumer, dirty: kafka.Consumer, topic: str, wait_s: float
-) -> dict[int, tuple[int, int]]:
+) -> dict[int, OffsetRange]:
+    """Wait until no transaction is open, and return each partition's log."""
     until = time.monotonic() + wait_s
     while True:
         known = _read_watermarks(stable, topic)
         written = _read_watermarks(dirty, topic)
-        hung = [p for p, (_, end) in known.items() if end < written[p][1]]
+        hung = [p for p, log in known.items() if log.end < written[p].end]
         if not hung:
             return known
         if time.monotonic() > until:

@@ -17,7 +17,7 @@ from headgate.operations.kafka_connect.connector_file import (
     read_connector,
 )
 from headgate.operations.kafka_connect.translation import Translated, translate_connector
-from headgate.operations.kafka_connect.translation_report import Verdict
+from headgate.operations.kafka_connect.translation_report import Fate, Verdict
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _STAND_IN = "stand-in-for-a-value-of-the-environment-0123456789"
@@ -34,10 +34,10 @@ def import_connector(
     topic: str = "",
     folder: Path | None = None,
     say: Callable[[str], object] = print,
-) -> bool:
+) -> tuple[Fate, ...]:
     """Write ``NAME.toml`` for each sink into the folder, never over another file.
 
-    Returns whether nothing is missing; without a ``folder`` nothing is written. Raises
+    Returns what has to be added by hand; without a ``folder`` nothing is written. Raises
     ``ConnectorFileUnfit``, and ``ConnectorRefused`` for what a sink cannot do: nothing is written.
     """
     shared = {**(read_connect_worker_file(worker) if worker else {}), **(overrides or {})}
@@ -50,7 +50,7 @@ def import_connector(
     if folder is not None:
         for path in _write_sink_files(folder, connector, sinks):
             say(f"{path} is written; next: headgate check {path}")
-    return not any(sink.fates_to_add_by_hand for sink in sinks)
+    return tuple(fate for sink in sinks for fate in sink.fates_to_add_by_hand)
 
 
 def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:

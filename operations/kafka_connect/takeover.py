@@ -243,7 +243,7 @@ def plan_takeover_of_sink(
     with open_tables_read_only(settings) as tables:
         _require_unclaimed(settings, tables)
         names, gone = _find_tables_of_connector(tables, keys, connector, told)
-        filled = [_plan_table(tables, name, read) for name in names]
+        filled = [_plan_takeover_of_table(tables, name, read) for name in names]
         found = combine_plans({each.view.table: each.plan for each in filled})
         _require_exact(found, request)
         if request.adopts:
@@ -274,7 +274,7 @@ def _find_tables_of_connector(
     tables: SinkTables,
     keys: Mapping[str, str],
     connector: Connector,
-    told: Iterable[WorkerAnnouncement],
+    announcements: Iterable[WorkerAnnouncement],
 ) -> _FoundTables:
     """Return the tables that the connector fills, and those that it announced files of and are
     gone. Raises ``TakeoverUnfit`` if none is there."""
@@ -282,7 +282,7 @@ def _find_tables_of_connector(
         return _FoundTables([tables.name], ())
     dynamic = keys.get("iceberg.tables.dynamic-enabled", "").lower() == "true"
     listed = "" if dynamic else keys.get("iceberg.tables", "")
-    announced = {name for each in told for name in each.files}
+    announced = {name for each in announcements for name in each.files}
     wanted = {*announced, *(name.strip() for name in listed.split(","))} - {"", tables.name}
     # A route may name every table of the catalog: those of others are not touched.
     others = tables.find_tables_named_by_routes() - wanted - {tables.name}
@@ -305,7 +305,7 @@ def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> 
     return has_connector_mark(table, tables.settings.table.branch, mark)
 
 
-def _plan_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
+def _plan_takeover_of_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
     connector, settings = read.connector, tables.settings
     with closing(tables.open_table(name)) as opened:
         view = opened.read()
@@ -390,9 +390,9 @@ def _require_unclaimed(settings: SinkSettings, tables: SinkTables) -> None:
 
 
 def _require_topics_of_connector(
-    told: list[WorkerAnnouncement], topics: Mapping[str, TopicState]
+    announcements: list[WorkerAnnouncement], topics: Mapping[str, TopicState]
 ) -> None:
-    named = {at.topic for each in told for at in each.offsets}
+    named = {at.topic for each in announcements for at in each.offsets}
     if strange := sorted(named - topics.keys()):
         raise TakeoverUnfit(
             f"the connector read {', '.join(strange)}, and the sink does not",
@@ -400,14 +400,14 @@ def _require_topics_of_connector(
         )
 
 
-def _require_exact(found: TakeoverPlan, request: TakeoverRequest) -> None:
-    doubts = found.doubts_of_adoption if request.adopts else found.doubts
+def _require_exact(plan: TakeoverPlan, request: TakeoverRequest) -> None:
+    doubts = plan.doubts_of_adoption if request.adopts else plan.doubts
     if not doubts:
         return
     hints = []
-    if not request.adopts and not found.doubts_of_adoption:
+    if not request.adopts and not plan.doubts_of_adoption:
         hints.append("--adopt adds the outstanding files, and is exact here")
-    elif found.lost and not request.heals:
+    elif plan.lost and not request.heals:
         hints.append("--adopt --heal adds what the connector lost, too, if its files are there")
     if any("is gone" in doubt for doubt in doubts):
         hints.append(
@@ -423,15 +423,15 @@ def _require_exact(found: TakeoverPlan, request: TakeoverRequest) -> None:
 
 
 def _with_adopted_files(
-    tables: SinkTables, found: FilledTable, told: list[WorkerAnnouncement]
+    tables: SinkTables, filled_table: FilledTable, announcements: list[WorkerAnnouncement]
 ) -> FilledTable:
     """TAKEOVER-8: add what was announced for this table, after looking at each file."""
-    name = found.view.table
+    name = filled_table.view.table
     table = tables.supports_catalog().load_table(name)
-    wanted = {**found.plan.outstanding, **found.plan.lost}
+    wanted = {**filled_table.plan.outstanding, **filled_table.plan.lost}
     uuid_ = str(table.metadata.table_uuid)
     entries: dict[str, AnnouncedFile] = {}
-    for each in told:
+    for each in announcements:
         of_table = {f.path: f for f in each.files.get(name, ()) if f.path in wanted}
         known = each.table_uuids.get(name)
         if of_table and known not in (None, uuid_):
@@ -452,17 +452,17 @@ def _with_adopted_files(
             f"{len(gone)} of {len(files)} files are gone, or were changed: {gone[0]}",
             "an orphan clean-up may have removed them; without --adopt their records are reread",
         )
-    return replace(found, files=files)
+    return replace(filled_table, files=files)
 
 
 def _find_first_offsets(
     connector: Connector,
     request: TakeoverRequest,
-    found: TakeoverPlan,
+    plan: TakeoverPlan,
     topics: Mapping[str, TopicState],
 ) -> Offsets:
     """Return where the sink begins, for each partition that there is now."""
-    known = dict(found.group_offsets if request.adopts else found.start_offsets)
+    known = dict(plan.group_offsets if request.adopts else plan.start_offsets)
     for topic, state in topics.items():
         for number, log in state.partitions.items():
             at = TopicPartition(topic, number)
@@ -483,7 +483,7 @@ def _find_first_offsets(
 
 
 def _start_offset_without_announcement(
-    at: TopicPartition, connector: Connector, request: TakeoverRequest, begin: int
+    at: TopicPartition, connector: Connector, request: TakeoverRequest, log_begin: int
 ) -> int:
     said = (request.began or {}).get(at)
     if said is None and connector.reads_from != "earliest":
@@ -491,7 +491,7 @@ def _start_offset_without_announcement(
             f"{at}: the connector has read nothing, and begins at {connector.reads_from}",
             f"--began {at}=OFFSET says where it would have begun",
         )
-    return begin if said is None else said
+    return log_begin if said is None else said
 
 
 # ----------------------------------------------------------------------------------------- doing it

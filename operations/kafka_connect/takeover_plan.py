@@ -231,11 +231,11 @@ class _Judgment(NamedTuple):
 
 
 def _group_by_partition(
-    announcements: Iterable[Announcement], held: Iterable[bool]
+    announcements: Iterable[Announcement], in_table: Iterable[bool]
 ) -> dict[TopicPartition, list[_Judgment]]:
     """TAKEOVER-5: return a partition's announcements in the order of their end offsets."""
     found: dict[TopicPartition, list[_Judgment]] = {}
-    for each, is_held in zip(announcements, held, strict=True):
+    for each, is_held in zip(announcements, in_table, strict=True):
         for at, end in each.offsets.items():
             found.setdefault(at, []).append(_Judgment(end, each, is_held))
     return {at: sorted(told, key=lambda one: one.end) for at, told in found.items()}

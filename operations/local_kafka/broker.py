@@ -78,7 +78,7 @@ class EmbeddedKafka:
         return f"{HOST}:{self._port}"
 
     @property
-    def log(self) -> Path:
+    def log_file(self) -> Path:
         return self._home / "broker.log"
 
     @property
@@ -109,7 +109,7 @@ class EmbeddedKafka:
         if not data.exists():
             self._format_storage()
         config = self._write_configuration(data)
-        with self.log.open("ab") as log:
+        with self.log_file.open("ab") as log:
             self._process = start_child(
                 self._java_command("kafka.Kafka", str(config)), log, self._home
             )
@@ -164,7 +164,7 @@ class EmbeddedKafka:
         shutil.rmtree(draft, ignore_errors=True)
         config = self._write_configuration(draft)
         tool = ("kafka.tools.StorageTool", "format", "-t", _random_cluster_id(), "-c", str(config))
-        with self.log.open("ab") as log:
+        with self.log_file.open("ab") as log:
             formatted = subprocess.run(
                 self._java_command(*tool), stdout=log, stderr=subprocess.STDOUT, check=False
             )
@@ -183,7 +183,7 @@ class EmbeddedKafka:
             time.sleep(0.05)
 
     def _tail_of_log(self, lines: int = 15) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
 
 
 def node_properties(address: str, controller_port: int) -> dict[str, object]:

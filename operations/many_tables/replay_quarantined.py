@@ -247,7 +247,11 @@ class _ReplaySession:
         return outcome
 
     def _commit_portion(
-        self, view: TableView, files: tuple[WrittenFile, ...], records: int, until: Replayed
+        self,
+        view: TableView,
+        files: tuple[WrittenFile, ...],
+        record_count: int,
+        replayed_until: Replayed,
     ) -> None:
         """Commit in one call; retry if the sink has delivered to the table meanwhile.
 
@@ -256,14 +260,16 @@ class _ReplaySession:
         table = self._tables.open_table(view.table)
         reason, before = "", commit_record_of_checked_view(view).replayed
         for _ in range(_TRIES):
-            record = _with_replayed(commit_record_of_checked_view(view), records, until)
+            record = _with_replayed(
+                commit_record_of_checked_view(view), record_count, replayed_until
+            )
             outcome = table.commit(CommitAttempt(view, record, files))
             if isinstance(outcome, Landed):
                 return
             reason = outcome.reason
             _, view = self._tables.require_table_as_sink_left_it(view.table)
             now = commit_record_of_checked_view(view)
-            if now.replayed == until and not isinstance(outcome, Refused):
+            if now.replayed == replayed_until and not isinstance(outcome, Refused):
                 return
             if now.replayed != before or not isinstance(outcome, Refused):
                 break
@@ -277,16 +283,16 @@ def _replayed_up_to(
     quarantine: CommitRecord,
     before: Replayed | None,
     portion: Sequence[Place],
-    behind: Sequence[Place],
+    places_after_portion: Sequence[Place],
 ) -> Replayed:
     """Return how far the table has everything once it has this portion.
 
-    The quarantine is complete up to its own offsets, except for what is ``behind`` the portion; and
-    a replay by somebody else may have seen more of it.
+    The quarantine is complete up to its own offsets, except for ``places_after_portion``; and a
+    replay by somebody else may have seen more of it.
     """
     known = before or Replayed(Offsets(), {})
     done = {place.at: place.offset + 1 for place in portion}
-    unfinished = {place.at for place in behind}
+    unfinished = {place.at for place in places_after_portion}
     offsets = {}
     for at, end in quarantine.offsets.items():
         topic_id = quarantine.topic_ids.get(at.topic)
@@ -295,9 +301,13 @@ def _replayed_up_to(
     return Replayed(Offsets(offsets), quarantine.topic_ids, known.expired)
 
 
-def _with_replayed(record: CommitRecord, records: int, until: Replayed) -> CommitRecord:
+def _with_replayed(
+    record: CommitRecord, record_count: int, replayed_until: Replayed
+) -> CommitRecord:
     """Return the record of the last delivery, with what was given back added."""
-    return record.with_missed_rows_replayed(records, until, command=REPLAY, actor=current_actor())
+    return record.with_missed_rows_replayed(
+        record_count, replayed_until, command=REPLAY, actor=current_actor()
+    )
 
 
 def _with_only_route_to(settings: SinkSettings, name: str) -> SinkSettings:

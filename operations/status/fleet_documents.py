@@ -60,6 +60,6 @@ def worker_document(worker: WorkerView) -> dict[str, Any]:
         "memory_bytes": observed.memory_bytes,
         "release": observed.release,
         "told_ms": worker.told_ms,
-        "since_ms": worker.since_ms,
+        "since_ms": worker.started_ms,
         "refused": observed.refused,
     }

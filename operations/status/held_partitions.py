@@ -37,13 +37,16 @@ class HeldPartition:
 
 def find_held_partitions(
     settings: SinkSettings,
-    stored: Collection[TopicPartition],
+    stored_partitions: Collection[TopicPartition],
     logs: Mapping[TopicPartition, OffsetRange],
 ) -> tuple[HeldPartition, ...]:
-    """Return those of ``logs`` that are not read yet. ``stored``: what the table has offsets of."""
+    """Return those of ``logs`` that are not read yet.
+
+    ``stored_partitions``: those that the table has offsets of.
+    """
     return tuple(
         HeldPartition(at.topic, at.partition, logs[at].begin, logs[at].end, len(logs[at]))
-        for at in sorted(find_added_keyed_partitions(settings, stored, logs))
+        for at in sorted(find_added_keyed_partitions(settings, stored_partitions, logs))
     )
 
 

@@ -126,14 +126,14 @@ class StatusReport:
 
 
 def total_lag_of(
-    partitions: Iterable[PartitionStatus], held: Iterable[HeldPartition] = ()
+    partitions: Iterable[PartitionStatus], held_partitions: Iterable[HeldPartition] = ()
 ) -> int | None:
     """Return the total lag if each one is known, with the records that are held."""
     lags = [partition.lag for partition in partitions if partition.topic != QUERY_TOPIC]
     known = [lag for lag in lags if lag is not None]
     if not lags or len(known) < len(lags):
         return None
-    return sum(known) + sum(each.records for each in held)
+    return sum(known) + sum(each.records for each in held_partitions)
 
 
 @dataclass(frozen=True, slots=True)

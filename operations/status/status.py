@@ -200,12 +200,13 @@ def _report_fields_of(history: History) -> Mapping[str, Any]:
 
 def _lag_ages_by_topic(
     report: StatusReport,
-    earliest: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+    read_first_times_ms: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
     now_ms: int,
 ) -> Mapping[str, float]:
     """Return the age of the oldest unstored record by topic, in seconds; without one, 0.
 
-    ``earliest`` asks for the times of the first records. Empty if the brokers do not answer.
+    ``read_first_times_ms`` asks for the times of the first records. Empty if the brokers do not
+    answer.
     """
     partitions = (each for each in report.partitions if each.topic != QUERY_TOPIC)
     at = {TopicPartition(p.topic, p.partition): p for p in partitions}
@@ -215,7 +216,7 @@ def _lag_ages_by_topic(
     stored |= {each.at: each.log_begin for each in report.held}
     behind = sorted((each for each, lag in lags.items() if lag), key=lambda each: -lags[each])
     try:
-        first = earliest({each: stored[each] for each in behind})
+        first = read_first_times_ms({each: stored[each] for each in behind})
     except RetryLater:
         return {}
     gauges = lag_gauges(lags, first, now_ms)

@@ -177,7 +177,7 @@ def plan_pinned_move(keys: Sequence[str], worker: str) -> PlanChange:
         for spec in moving:
             if making.fleet.sinks[spec.key].worker != worker:
                 load = load_of(making.fleet.sinks[spec.key])
-                slot = making.placing.place(spec.key, load, worker)
+                slot = making.placing.assign_slot(spec.key, load, worker)
                 making.move_spec(replace(spec, pinned=True), slot)
         return making.plan()
 
@@ -203,7 +203,7 @@ def plan_drain(worker: str) -> PlanChange:
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
         observed = making.require_worker(worker).observed
-        others = set(making.fleet.owners.values()) - {worker}
+        others = set(making.fleet.slot_owners.values()) - {worker}
         if not others:
             raise ConfigurationError(
                 f"worker {worker} is the only one: nobody would take its sinks",
@@ -255,7 +255,7 @@ class _Making:
         return found
 
     def add_and_place_spec(self, spec: SinkSpec) -> None:
-        placed = replace(spec, slot=self.placing.place(spec.key))
+        placed = replace(spec, slot=self.placing.assign_slot(spec.key))
         worker = self.placing.owners.get(placed.slot, "")
         self.add_change(placed, f"+ {spec.key}{f' on {worker}' if worker else ''}")
 
@@ -263,7 +263,7 @@ class _Making:
         self.add_change(Removal(key=spec.key, slot=spec.slot, number=0), f"- {spec.key}")
 
     def move_spec(self, spec: SinkSpec, slot: int) -> None:
-        before, after = (self.fleet.owners.get(each, "nobody") for each in (spec.slot, slot))
+        before, after = (self.fleet.slot_owners.get(each, "nobody") for each in (spec.slot, slot))
         self.add_change(Removal(key=spec.key, slot=spec.slot, number=0))
         moved = replace(spec, slot=slot, moved_ms=self._occasion.now_ms)
         self.add_change(moved, f"~ {spec.key}: {before} to {after}")

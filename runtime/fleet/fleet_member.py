@@ -457,11 +457,11 @@ class FleetMember:
             _log.info("worker %s: %s slots %s", self._name, what, some)
 
 
-def _is_news(told: ObservedSink, now: ObservedSink) -> bool:
+def _is_news(told: ObservedSink, current: ObservedSink) -> bool:
     """Return whether somebody waits for what has changed: not spans and figures alone."""
     quiet = {"for_ms": 0, "next_try_in_ms": None, "doing": "", "memory_bytes": None}
     quiet |= {"cpu_ms": None, "cpu_permille": None, "lag_records": None}
-    return replace(told, **quiet) != replace(now, **quiet)  # type: ignore[arg-type]
+    return replace(told, **quiet) != replace(current, **quiet)  # type: ignore[arg-type]
 
 
 def _make_working_folder(name: str) -> Path:

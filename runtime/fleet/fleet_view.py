@@ -165,7 +165,7 @@ class WorkerView:
         return not self.lost and not self.observed.leaving
 
     @property
-    def since_ms(self) -> int:
+    def started_ms(self) -> int:
         """Return when it began, as brokers' clocks have it."""
         return self.told_ms - self.observed.for_ms
 
@@ -178,7 +178,7 @@ class FleetView:
     workers: Mapping[str, WorkerView]
 
     @property
-    def owners(self) -> Mapping[int, str]:
+    def slot_owners(self) -> Mapping[int, str]:
         """Return the worker of each slot that has one."""
         return {
             slot: name
@@ -209,7 +209,7 @@ def build_fleet_view(records: FleetRecords, now_ms: int) -> FleetView:
         for each in records.refused.values()
         if each.key not in placed or placed[each.key].slot == each.slot
     }
-    owners = FleetView({}, workers).owners
+    owners = FleetView({}, workers).slot_owners
     sinks = {
         key: _build_sink_view(
             placed.get(key) or refused.get(key),
@@ -274,36 +274,40 @@ def outdated_specs(records: FleetRecords) -> Mapping[Place, SinkSpec]:
 
 
 def _build_sink_view(
-    placed: CommandRecord | None,
-    refused: CommandRecord | None,
+    spec_record: CommandRecord | None,
+    refused_record: CommandRecord | None,
     told: list[_Told],
     owners: Mapping[int, str],
     *,
     now_ms: int,
 ) -> SinkView:
-    """Put together what is known of one key. ``placed``: its spec, or one that is not believed."""
+    """Put together what is known of one key.
+
+    ``spec_record``: its spec, else the newest one that is not believed, ``refused_record``.
+    """
     told = sorted(told, key=lambda each: each.record.offset)
-    if placed is None:
+    if spec_record is None:
         here = told[-1] if told else None
     else:
-        here = next((each for each in told if each.value.slot == placed.slot), None)
-    spec = placed.value if placed and isinstance(placed.value, SinkSpec) else None
-    slot = placed.slot if placed else told[-1].value.slot
-    key = placed.key if placed else told[-1].value.key
-    since_ms = here.record.time_ms - here.value.for_ms if here else placed.time_ms if placed else 0
+        here = next((each for each in told if each.value.slot == spec_record.slot), None)
+    spec = spec_record.value if spec_record and isinstance(spec_record.value, SinkSpec) else None
+    slot = spec_record.slot if spec_record else told[-1].value.slot
+    key = spec_record.key if spec_record else told[-1].value.key
+    spec_ms = spec_record.time_ms if spec_record else 0
+    since_ms = here.record.time_ms - here.value.for_ms if here else spec_ms
     return SinkView(
         key=key,
         slot=slot,
-        state=_shown_state(spec, placed, here, now_ms),
+        state=_shown_state(spec, spec_record, here, now_ms),
         spec=spec,
         observed=here.value if here else None,
         worker=owners.get(slot, ""),
         drift=_find_drift(spec, here.value if here else None),
-        applied_ms=placed.time_ms if placed and spec else 0,
+        applied_ms=spec_ms if spec else 0,
         told_ms=here.told_ms if here else 0,
         since_ms=since_ms,
         next_try_ms=_next_try_ms(here),
-        refused=describe_refusal(refused),
+        refused=describe_refusal(refused_record),
         elsewhere=tuple(each.value for each in told if each is not here),
     )
 

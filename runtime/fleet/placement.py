@@ -59,7 +59,7 @@ class Placing:
         """Count what is placed."""
         owners = {
             slot: worker
-            for slot, worker in fleet.owners.items()
+            for slot, worker in fleet.slot_owners.items()
             if fleet.workers[worker].takes_sinks
         }
         placing = cls(slots, owners)
@@ -68,7 +68,7 @@ class Placing:
                 placing._count_load(sink.key, sink.slot, load_of(sink))
         return placing
 
-    def place(self, key: str, load: float = 1.0, worker: str = "") -> int:
+    def assign_slot(self, key: str, load: float = 1.0, worker: str = "") -> int:
         """Return the least loaded slot of the least loaded worker, or of this one; count it there.
 
         A worker that has a participant of the same sink comes last. While no worker is known, what
@@ -130,7 +130,7 @@ def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
     ``now_ms`` is the wall clock that movers use.
     """
     slots: dict[str, list[int]] = defaultdict(list)
-    for slot, worker in sorted(fleet.owners.items()):
+    for slot, worker in sorted(fleet.slot_owners.items()):
         if fleet.workers[worker].takes_sinks:
             slots[worker].append(slot)
     if len(slots) < 2:

@@ -115,21 +115,21 @@ JVM_MIB_MIN = 1_500
 """A process that writes with a Spark of its own takes no less, with its JVM (FLEET-13)."""
 
 
-def has_own_jvm(text: str) -> bool:
+def has_own_jvm(sink_file_text: str) -> bool:
     """Return whether a sink of this file writes with a Spark that runs beside its process."""
-    document = parse_sink_document(text)
+    document = parse_sink_document(sink_file_text)
     spark = document.get("spark", {}) if document is not None else None
     if not isinstance(spark, dict):
         return False
     return spark.get("writer", WriterKind.SPARK) == WriterKind.SPARK and not spark.get("remote")
 
 
-def require_room_for_jvms(texts: Mapping[SinkName, str], memory_mib: int) -> None:
+def require_room_for_jvms(texts: Mapping[SinkName, str], mib_per_sink: int) -> None:
     """Raise ``FleetFilesUnfit`` if a sink would be killed as soon as its JVM works."""
     small = [name for name, text in texts.items() if has_own_jvm(text)]
-    if 0 < memory_mib < JVM_MIB_MIN and small:
+    if 0 < mib_per_sink < JVM_MIB_MIN and small:
         raise FleetFilesUnfit(
-            f"{memory_mib} MiB are not enough for {', '.join(small[:_NAMED_MAX])}: "
+            f"{mib_per_sink} MiB are not enough for {', '.join(small[:_NAMED_MAX])}: "
             f"with Spark's JVM a sink takes {JVM_MIB_MIN:,} and more",
             'promise more, or set spark.writer = "in-process", or spark.remote',
         )

@@ -145,7 +145,7 @@ class Worker:
         self._leave_by_s: float | None = None
         self._source: SpecSource = _NOTHING
         self._lines = b""
-        self._turned_ms = _now_ms()
+        self._turned_ms = _monotonic_ms()
         self._ends = False
         self._manager = ServiceManager()
 
@@ -271,7 +271,7 @@ class Worker:
             if spec.refused:
                 continue
             if name not in self._lives:
-                self._lives[name] = Life(spec.wanted, _now_ms())
+                self._lives[name] = Life(spec.wanted, _monotonic_ms())
             self._feed_life(name, spec.wanted)
         for name in [*self._lives]:
             found = self._specs.get(name)
@@ -280,7 +280,7 @@ class Worker:
         if now_s - self._watched_s >= WATCH_S:
             self._measure_and_kill_too_large(now_s)
             self._watched_s = now_s
-        away_ms, self._turned_ms = _now_ms() - self._turned_ms, _now_ms()
+        away_ms, self._turned_ms = _monotonic_ms() - self._turned_ms, _monotonic_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
         for name in sorted(self._lives, key=self._start_rank):
             # Only who waits asks: each answer looks at all of them.
@@ -296,7 +296,7 @@ class Worker:
         return -lag, self._lives[name].due_ms
 
     def _may_start(self, name: str) -> bool:
-        now_ms = _now_ms()
+        now_ms = _monotonic_ms()
         starting = sum(life.holds_start_place(now_ms) for life in self._lives.values())
         may_any = not self._ends and starting < self._limits.starts
         return may_any and not self._why_no_room_for_jvm(name)
@@ -342,7 +342,7 @@ class Worker:
     def _feed_life(self, name: str, given: Given) -> None:
         if (before := self._lives.get(name)) is None:
             return
-        after, actions = step(before, given, _now_ms())
+        after, actions = step(before, given, _monotonic_ms())
         if after is None:
             del self._lives[name]
             self._watches.pop(name, None)
@@ -385,7 +385,7 @@ class Worker:
         if after.state is before.state:
             return
         if after.state is LifeState.ERROR:
-            in_s = max(0, after.due_ms - _now_ms()) / 1_000
+            in_s = max(0, after.due_ms - _monotonic_ms()) / 1_000
             text = f"sink {name}: {after.code} {after.text}; next try in {in_s:.0f} s"
             _log.error("%s", text, extra=event_extra(LogEvent.SINK_STATE))
         else:
@@ -410,7 +410,7 @@ class Worker:
             )
             for name in names
         ]
-        self._source.report_sinks(told, _now_ms())
+        self._source.report_sinks(told, _monotonic_ms())
 
 
 def error_code_and_text_of_exit(status: int) -> tuple[str, str]:
@@ -433,5 +433,5 @@ def warm_parent_command(module: str, *arguments: str) -> Sequence[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def _now_ms() -> int:
+def _monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000

@@ -93,18 +93,22 @@ def rewrite_pending_files(
     table: Table,
     sink: SinkName,
     manifests: Sequence[str],
-    dead: Mapping[str, BitMap64],
+    deleted_positions: Mapping[str, BitMap64],
     *,
     size_bytes: int,
 ) -> Rewritten:
     """Write the rows of staged manifests into new files of the table (SUSPEND-6).
 
-    ``dead``: by path, positions to leave out; ``size_bytes``: of a file, unless the table names
-    another size. Raises ``ValueError`` for a file that cannot be rewritten, and what storage
-    raises.
+    ``deleted_positions``: by path, positions to leave out; ``size_bytes``: of a file, unless the
+    table names another size. Raises ``ValueError`` for a file that cannot be rewritten, and what
+    storage raises.
     """
     choice = Choice(
-        None, read_rewritable_files_per_partition(table, manifests, dead), frozenset(), (), 0
+        None,
+        read_rewritable_files_per_partition(table, manifests, deleted_positions),
+        frozenset(),
+        (),
+        0,
     )
     return Rewriting(table, sink, target_file_bytes(table, 0, size_bytes), born=False).rewrite(
         choice
@@ -130,7 +134,7 @@ class Rewriting:
         self._size_bytes = size_bytes
         self._stopped = stopped
         self._numbered = born and isinstance(table.metadata, TableMetadataV3)
-        self._shape = _file_shape(table, numbered=self._numbered)
+        self._shape = _file_shape(table, with_row_lineage=self._numbered)
         self._columns = schema_to_pyarrow(table.schema())
         folder = "compacted" if born else "reread"
         self._prefix = f"{sink_data_folder(table, sink)}/{folder}/{uuid.uuid4()}"
@@ -153,7 +157,7 @@ class Rewriting:
                 writing = DataFiles(self._shape, self._prefix, self._size_bytes)
                 files.append(writing)
                 try:
-                    places = self._write_portion(portion, writing)
+                    places = self._write_portion_and_locate_rows(portion, writing)
                     made = writing.finish()  # one portion's file is open at a time
                     finished += made
                     moved.append(locate_moved_rows(portion, made, places))
@@ -171,7 +175,7 @@ class Rewriting:
         )
         return Rewritten(rewritten if done else None, unfit)
 
-    def _write_portion(
+    def _write_portion_and_locate_rows(
         self, portion: Sequence[CandidateFile], writing: DataFiles
     ) -> Positions | None:
         """Write the rows of many files together, a row group or a sorted run at a time.
@@ -293,7 +297,7 @@ def _without_rows(rows: pa.Table, places: Positions) -> pa.Table:
     return rows.filter(pa.array(kept))
 
 
-def _file_shape(table: Table, *, numbered: bool) -> FileShape:
+def _file_shape(table: Table, *, with_row_lineage: bool) -> FileShape:
     """Return the Parquet shape that the table asks for, with the configured size."""
     start = TableStart(
         ".".join(table.name()),
@@ -306,7 +310,7 @@ def _file_shape(table: Table, *, numbered: bool) -> FileShape:
     properties = {**plan.shape.table_properties, FORMAT: "parquet"}
     shape = FileShape(replace(plan.shape, table_properties=properties), plan.io_properties)
     shape.target_bytes = 0
-    if numbered:
+    if with_row_lineage:
         schema = table.schema()
         leaves = leaves_of(schema, metrics_modes(schema, properties, table.sort_order()))
         shape.arrow_schema = pa.schema([*shape.arrow_schema, *LINEAGE])

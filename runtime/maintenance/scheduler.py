@@ -103,7 +103,7 @@ class Maintenance:
         for name in (*there[first:], *there[:first]):
             if self._ending.is_set():
                 return False
-            more |= self._maintain_table(name, places, search=name in searched)
+            more |= self._maintain_table_and_has_more(name, places, search=name in searched)
         return more
 
     def _take_next_for_orphan_search(self, names: Sequence[str]) -> Sequence[str]:
@@ -116,7 +116,7 @@ class Maintenance:
         self._searched = found[-1]
         return found
 
-    def _maintain_table(self, table: str, places: Locations, *, search: bool) -> bool:
+    def _maintain_table_and_has_more(self, table: str, places: Locations, *, search: bool) -> bool:
         """Run the wanted steps on one table, logging what fails; return whether more is to do."""
         commit_lock, coordinator = (
             self._commit_locks.find_or_add_lock(table),

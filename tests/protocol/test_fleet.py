@@ -252,7 +252,7 @@ def test_fleet_4_what_nobody_tells_any_longer_is_lost() -> None:
     gone = folded(50_000, [spec()], observed)
     assert gone.sinks["trips"].state is LifeState.LOST
     assert gone.workers["w0"].lost
-    assert gone.owners == {}
+    assert gone.slot_owners == {}
 
 
 def test_fleet_4_the_sign_of_life_of_a_later_start_does_not_speak_for_an_earlier_one() -> None:

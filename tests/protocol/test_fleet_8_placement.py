@@ -74,7 +74,7 @@ def write(records: FleetRecords, plan: Plan) -> None:
 
 
 def loads(fleet: FleetView) -> Mapping[str, float]:
-    found = dict.fromkeys(fleet.owners.values(), 0.0)
+    found = dict.fromkeys(fleet.slot_owners.values(), 0.0)
     for sink in fleet.sinks.values():
         found[sink.worker] += load_of(sink)
     return found
@@ -125,7 +125,7 @@ def test_fleet_8_no_worker_is_left_out_whatever_way_slots_are_dealt(
 def test_fleet_8_participants_of_one_sink_go_to_different_workers() -> None:
     records = fleet_of([], dealt(3))
     placing = Placing.from_fleet(build_fleet_view(records, 1_000), SLOTS)
-    slots = [placing.place(key) for key in ("a", "a#2", "a#3")]
+    slots = [placing.assign_slot(key) for key in ("a", "a#2", "a#3")]
     assert {placing.owners[slot] for slot in slots} == {"w0", "w1", "w2"}
 
 

@@ -68,10 +68,10 @@ def test_fleet_8_a_worker_that_joined_gets_its_part_of_the_load(
         fleet.start("w1")
         joined = fleet.wait_until(
             lambda view: (
-                sorted(view.owners) == [*range(4)]
-                and {*view.owners.values()} == {"w0", "w1"}
+                sorted(view.slot_owners) == [*range(4)]
+                and {*view.slot_owners.values()} == {"w0", "w1"}
                 and running(view, [*sinks])
-                and {worker_of(sink) for sink in view.sinks.values()} == {view.owners[0]}
+                and {worker_of(sink) for sink in view.sinks.values()} == {view.slot_owners[0]}
                 and not any(sink.elsewhere for sink in view.sinks.values())
             ),
             "joined",
@@ -153,7 +153,7 @@ def test_fleet_8_a_sink_has_more_participants_and_one_again(
         fleet.start("w0", "w1", "w2")
         fleet.command("apply", fleet.folder)
         fleet.wait_until(
-            lambda view: running(view, ["a"]) and len({*view.owners.values()}) == 3, "running"
+            lambda view: running(view, ["a"]) and len({*view.slot_owners.values()}) == 3, "running"
         )
         sink.produce(600)
         said = fleet.command("scale", "a", "3")

@@ -92,13 +92,15 @@ def test_fleet_10_workers_are_replaced_one_after_the_other(
             return (
                 running(view, keys)
                 and sorted(slots) == [*range(8 * workers)]
-                and all(view.owners[s.slot] == worker_of(s) for s in map(view.sinks.get, keys) if s)
+                and all(
+                    view.slot_owners[s.slot] == worker_of(s) for s in map(view.sinks.get, keys) if s
+                )
                 and not any(sink.elsewhere for sink in view.sinks.values())
             )
 
         def is_whole_with(*those: str) -> FleetView:
             return fleet.wait_until(
-                lambda view: is_whole(view) and {*view.owners.values()} == {*those},
+                lambda view: is_whole(view) and {*view.slot_owners.values()} == {*those},
                 f"shared by {those}",
             )
 

@@ -99,9 +99,9 @@ def test_a_token_lives_as_long_as_its_claims_and_the_answer_say(
 ) -> None:
     now = time.time()
     server.more = {"expires_in": 20}
-    assert now + 15 < fetched(oidc(server, secret)).expires_s < now + 40
+    assert now + 15 < fetched(oidc(server, secret)).expires_at_s < now + 40
     server.more = {"expires_in": 7200}
-    assert fetched(oidc(server, secret)).expires_s < now + 120
+    assert fetched(oidc(server, secret)).expires_at_s < now + 120
     server.more = {"access_token": "opaque", "expires_in": "soon"}
     with pytest.raises(TokenUnfit, match="how long"):
         fetched(oidc(server, secret))
@@ -180,7 +180,7 @@ def test_msk_takes_what_awss_own_signer_makes(monkeypatch: pytest.MonkeyPatch) -
         "&X-Amz-Signature=730ac33d00add36d3814c998a27ba00ef8a024e16ee779b15d24fc671884fa4d"
         "&User-Agent=headgate"
     )
-    assert token.expires_s == 1795868100
+    assert token.expires_at_s == 1795868100
 
 
 def test_without_keys_of_aws_the_chain_is_named(
@@ -236,7 +236,7 @@ def test_azure_asks_the_machine_for_a_token_of_the_namespace(
     ((_, form, headers),) = server.asked
     assert form["resource"] == "https://ns.servicebus.windows.net"
     assert (form["client_id"], headers["Metadata"]) == ("id", "true")
-    assert token.expires_s < time.time() + 31
+    assert token.expires_at_s < time.time() + 31
 
 
 @pytest.mark.parametrize("way", ["secret", "federated"])
@@ -311,7 +311,7 @@ def test_it_is_renewed_before_its_end_and_told_with_half_of_its_life() -> None:
     first = keeper.require_token()
     told = keeper.current_token_expiring_early()
     assert told.text == first.text
-    assert told.expires_s <= time.time() + 0.5
+    assert told.expires_at_s <= time.time() + 0.5
     wait_until_asked(source, 4)
     assert int(keeper.current_token().text.removeprefix("token-")) >= 3
     assert keeper.renewal_trouble == ""
@@ -324,7 +324,7 @@ def test_one_that_is_valid_is_given_while_the_server_is_away(
     keeper = TokenKeeper(source, "the server")
     keeper.require_token()
     source.error = TokenAway("HTTP 500")
-    eventually(lambda: keeper.renewal_trouble and keeper.expires_s < time.time())
+    eventually(lambda: keeper.renewal_trouble and keeper.expires_at_s < time.time())
     with pytest.raises(TokenAway, match=r"the server gives no token since .* UTC: HTTP 500"):
         keeper.current_token()
     warned = [r for r in caplog.records if r.levelno == logging.WARNING]
@@ -344,7 +344,7 @@ def test_who_never_had_a_token_learns_why_at_once() -> None:
     source.error = None
     eventually(lambda: not keeper.renewal_trouble)
     source.error = TokenServerRefused("HTTP 401", "check it")
-    eventually(lambda: keeper.expires_s < time.time())
+    eventually(lambda: keeper.expires_at_s < time.time())
     with pytest.raises(TokenAway, match="HTTP 401"):  # an outage: it had one, and may get one again
         keeper.require_token()
 

@@ -35,7 +35,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.runtime.configuration_comparison import (
     find_last_starter_with_other_file,
-    find_other_configuration,
+    find_participants_with_other_file,
     require_same_configuration,
 )
 
@@ -74,7 +74,7 @@ def start(settings: SinkSettings = RUNNING) -> Envelope:
 
 
 def found(said: Sequence[Envelope], settings: SinkSettings = OTHER) -> OtherConfiguration | None:
-    return find_other_configuration(settings, said, NOW).error
+    return find_participants_with_other_file(settings, said, NOW).error
 
 
 def test_config_1_what_differs_from_those_at_work_is_named() -> None:

@@ -20,7 +20,11 @@ from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.keyed_tables import NOT_COMPARED
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.operations.audit.table_records import TableRecords, count_keys, scan_staged_files
+from headgate.operations.audit.table_records import (
+    TableRecords,
+    count_rows_and_distinct_keys,
+    scan_staged_files,
+)
 from headgate.runtime.maintenance.table_maintenance import Round
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
@@ -176,7 +180,9 @@ class Rows:
 @pytest.mark.parametrize(("memory_bytes", "scans"), [(64_064, 1), (64_063, 2), (6_400, 11)])
 def test_keys_beyond_the_memory_are_counted_in_parts(memory_bytes: int, scans: int) -> None:
     rows = Rows([*range(1_000), 7])
-    assert count_keys(cast("TableReader", rows), ("id",), 1_001, memory_bytes) == (1_001, 1_000)
+    assert count_rows_and_distinct_keys(
+        cast("TableReader", rows), ("id",), 1_001, memory_bytes
+    ) == (1_001, 1_000)
     assert rows.scans == scans
 
 

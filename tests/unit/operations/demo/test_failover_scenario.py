@@ -37,7 +37,7 @@ class Conversation:
 
 class Stream:
     records = RECORDS
-    confirmed_count = RECORDS
+    confirmed_count_or_raise = RECORDS
     going = released = False
 
     def lift_backlog_limit(self) -> None:
@@ -51,7 +51,7 @@ class Process:
     def __init__(self, pid: int) -> None:
         self.pid, self.is_running, self.log = pid, True, Path(f"{pid}.log")
 
-    def kill(self) -> int:
+    def kill(self) -> signal.Signals:
         self.is_running = False
         return signal.SIGKILL
 
@@ -111,13 +111,13 @@ def test_it_waits_for_the_moment(script: tuple[Envelope, ...]) -> None:
 
 def test_without_rows_on_their_way_nobody_dies() -> None:
     all_but_confirmed = said(LEADER, 1, 5, ack(RECORDS // 2, 200, RECORDS))
-    Stream.confirmed_count = RECORDS - 1  # one is still on its way into Kafka
+    Stream.confirmed_count_or_raise = RECORDS - 1  # one is still on its way into Kafka
     try:
         script = (LEADS, *BOTH_READ, *commits(COMMITS_BEFORE_KILL), all_but_confirmed, END)
         with pytest.raises(AssertionError, match="more than was said"):
             played(*script)
     finally:
-        Stream.confirmed_count = RECORDS
+        Stream.confirmed_count_or_raise = RECORDS
 
 
 def test_a_standstill_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

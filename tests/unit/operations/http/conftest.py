@@ -88,7 +88,7 @@ class MadeUp(ServedSink):
         super().__init__(replace(parse(MINIMAL), http=http_settings))
         self.said = said
 
-    def _fetch_report(self) -> StatusReport | HeadgateError:
+    def _fetch_report_or_error(self) -> StatusReport | HeadgateError:
         return self.said
 
 

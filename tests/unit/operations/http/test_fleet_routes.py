@@ -56,8 +56,10 @@ class MadeUpServed(ServedFleet):
         self.records = fleet.records
         self.written: list[Plan] = []
 
-    def change_specs(self, plan_change: PlanChange, asked: Asked, *, creates: bool = False) -> Plan:
-        del creates
+    def change_specs(
+        self, plan_change: PlanChange, asked: Asked, *, creates_topics: bool = False
+    ) -> Plan:
+        del creates_topics
         plan = plan_change(self.records, Occasion(asked.actor, NOW, SLOTS))
         if not asked.is_dry_run:
             self.written.append(plan)
@@ -470,9 +472,9 @@ def test_a_worker_that_is_not_there_gets_nothing(serve: Serve, served: MadeUpSer
 def test_somebody_else_s_change_at_the_same_time_is_a_conflict(serve: Serve) -> None:
     class Fenced(MadeUpServed):
         def change_specs(
-            self, plan_change: PlanChange, asked: Asked, *, creates: bool = False
+            self, plan_change: PlanChange, asked: Asked, *, creates_topics: bool = False
         ) -> Plan:
-            del plan_change, asked, creates
+            del plan_change, asked, creates_topics
             raise FleetChangedMeanwhile("somebody else changes the fleet", "again")
 
     with serve(Fenced(made_up_fleet())) as client:

@@ -81,10 +81,10 @@ def test_many_who_look_ask_once() -> None:
     asked = 0
 
     class Counted(MadeUp):
-        def _fetch_report(self):  # type: ignore[no-untyped-def]
+        def _fetch_report_or_error(self):  # type: ignore[no-untyped-def]
             nonlocal asked
             asked += 1
-            return super()._fetch_report()
+            return super()._fetch_report_or_error()
 
     sink = Counted(report())
     for _ in range(5):
@@ -243,7 +243,7 @@ def test_a_look_that_never_ends_is_no_good_news(monkeypatch: pytest.MonkeyPatch)
     go_on = threading.Event()
 
     class Stuck(MadeUp):
-        def _fetch_report(self) -> StatusReport | HeadgateError:
+        def _fetch_report_or_error(self) -> StatusReport | HeadgateError:
             go_on.wait(PATIENCE_S)
             return self.said
 

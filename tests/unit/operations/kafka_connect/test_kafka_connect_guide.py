@@ -22,7 +22,7 @@ def test_the_guide_s_connector_is_imported_whole(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "connector.json").write_text(text)
-        assert import_connector(folder / "connector.json", folder=folder, say=lambda _: None)
+        assert not import_connector(folder / "connector.json", folder=folder, say=lambda _: None)
         assert (folder / f"{json.loads(text)['name']}.toml").exists()
 
 
