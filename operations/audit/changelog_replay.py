@@ -46,9 +46,9 @@ from headgate.operations.audit.replay_compare import (
     WRONG,
     Fault,
     Faults,
+    ReplayedSource,
     SliceCount,
     Slices,
-    SourcePartition,
     compare_slice,
 )
 from headgate.operations.audit.report import Finding
@@ -491,7 +491,7 @@ class Replay:
         ranges = self._source.ranges
         live, history = read_table_into_slices(table_replay, reader), reader.history()
         sources = {table_replay.source_number_of(at): at for at in ranges}
-        held = SourcePartition(
+        replayed = ReplayedSource(
             {source: ranges[at].begin for source, at in sources.items()},
             {source: read.offsets[at] for source, at in sources.items()},
             reader.columns_added_after_creation(),
@@ -509,7 +509,7 @@ class Replay:
         floors = history.complete_from_offsets
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
-            compare_slice(changes.read_slice(part), live.read_slice(part), held, faults)
+            compare_slice(changes.read_slice(part), live.read_slice(part), replayed, faults)
         return ReplayResult(read, faults, sources, table_replay.keeps_history)
 
     def _build_batch_of_source(self, start: TableStart) -> Batch:

@@ -224,7 +224,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePartition:
+class ReplayedSource:
     """What the source holds, by its number: its first offset, and the offsets with records.
 
     ``later``: columns that some of the table's schemas lack; ``sources`` tells which of them are
@@ -245,16 +245,20 @@ class SourcePartition:
     versions: bool = False
 
 
-def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faults: Faults) -> None:
+def compare_slice(
+    records: pa.Table, rows: pa.Table, source: ReplayedSource, faults: Faults
+) -> None:
     """Compare replayed records with the table's rows, and note what differs in ``faults``.
 
     Both have the table's columns, then the internal ones of ``OURS``.
     """
     faults.records += records.num_rows
-    last, crossed = _last_records_and_unordered_keys(records, held.sources)
+    last, crossed = _last_records_and_unordered_keys(records, source.sources)
     faults.keys += last.num_rows
     identity: tuple[str, ...] = (HIGH, LOW)
-    if held.versions:  # those of a crossed key are compared all the same; only their order is open
+    if (
+        source.versions
+    ):  # those of a crossed key are compared all the same; only their order is open
         if crossed.any():
             sources, offsets = _to_numpy(last, SOURCE), _to_numpy(last, OFFSET)
             faults.note_fault(Fault.CROSSED, sources[crossed], offsets[crossed])
@@ -264,7 +268,7 @@ def compare_slice(records: pa.Table, rows: pa.Table, held: SourcePartition, faul
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
     place[of_last] = np.arange(last.num_rows)
-    _Slice(last, rows, place[of_rows], held=held, faults=faults).note_differences(crossed)
+    _Slice(last, rows, place[of_rows], source=source, faults=faults).note_differences(crossed)
 
 
 def _last_records_and_unordered_keys(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
@@ -308,11 +312,11 @@ class _Slice:
         rows: pa.Table,
         place: Integers,
         *,
-        held: SourcePartition,
+        source: ReplayedSource,
         faults: Faults,
     ) -> None:
         self._last, self._rows, self._place = last, rows, place
-        self._held, self._faults = held, faults
+        self._source, self._faults = source, faults
         self._sources, self._offsets = _to_numpy(rows, SOURCE), _to_numpy(rows, OFFSET)
         self._last_sources, self._last_offsets = _to_numpy(last, SOURCE), _to_numpy(last, OFFSET)
         self._deletes = np.asarray(last.column(DELETES).combine_chunks()).astype(np.bool_)
@@ -324,7 +328,7 @@ class _Slice:
         puzzling[known] = crossed_keys[self._place[known]]
         self._note_last_records(Fault.CROSSED, crossed_keys)
         own, known = own & ~puzzling, known & ~puzzling
-        doubtful = self._flag_last_records_below(self._held.doubtful)
+        doubtful = self._flag_last_records_below(self._source.doubtful)
         former = self._note_and_flag_former_deletes(known, doubtful)
         own, known = own & ~former, known & ~former
         right = known.copy()
@@ -342,10 +346,10 @@ class _Slice:
         lost = ~self._deletes & ~there & ~crossed_keys
         removed = lost & doubtful & self._flag_marked_rows(self._last)
         self._note_last_records(Fault.FORMER_DELETE, removed)
-        aged = lost & ~removed & flag_expired_rows(self._last, self._held.expired)
+        aged = lost & ~removed & flag_expired_rows(self._last, self._source.expired)
         self._note_last_records(Fault.EXPIRED, aged)
         lost &= ~removed & ~aged
-        earlier = self._flag_last_records_below(self._held.earlier)
+        earlier = self._flag_last_records_below(self._source.earlier)
         self._note_last_records(Fault.RECREATED, lost & earlier)
         self._note_last_records(Fault.LOST, lost & ~earlier)
         self._note_value_differences(right)
@@ -368,7 +372,7 @@ class _Slice:
 
     def _flag_marked_rows(self, some: pa.Table) -> Flags:
         """Return which rows are marked as deleted."""
-        marks = self._held.marks
+        marks = self._source.marks
         if not marks:
             return np.zeros(some.num_rows, np.bool_)
         return np.asarray(_combine_chunks(some, marks).is_valid())
@@ -388,7 +392,7 @@ class _Slice:
         at = self._place[known]
         own, last = self._sources[known], self._last_sources[at]
         before = (self._offsets[known] < self._last_offsets[at]) & (own == last)
-        older[known] = before | self._held.sources.younger_partition_mask(last, own)
+        older[known] = before | self._source.sources.younger_partition_mask(last, own)
         older &= wrong
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]
@@ -405,8 +409,8 @@ class _Slice:
         held, aged = np.zeros(len(some), np.bool_), np.zeros(len(some), np.bool_)
         for row in np.flatnonzero(some).tolist():
             source, offset = int(self._sources[row]), int(self._offsets[row])
-            held[row] = offset in self._held.offsets.get(source, BitMap64())
-            aged[row] = offset < self._held.begins.get(source, offset + 1)
+            held[row] = offset in self._source.offsets.get(source, BitMap64())
+            aged[row] = offset < self._source.begins.get(source, offset + 1)
         return held, aged & ~held
 
     def _note_value_differences(self, right: Flags) -> None:
@@ -421,7 +425,7 @@ class _Slice:
             places = np.array(positions_of_differences(ours, theirs), np.int64)
             if not len(places):
                 continue
-            empty = np.asarray(theirs.is_null())[places] & (name in self._held.later)
+            empty = np.asarray(theirs.is_null())[places] & (name in self._source.later)
             for fault, some, differing in (
                 (Fault.VALUE, wrong, places[~empty]),
                 (Fault.NEW_COLUMN, new, places[empty]),

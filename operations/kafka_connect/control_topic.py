@@ -115,10 +115,11 @@ def _read_watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, OffsetRa
             "iceberg.control.topic in the connector's file names it, else it is control-iceberg",
         )
     places = [kafka.TopicPartition(topic, number) for number in sorted(described.partitions)]
-    return {
-        place.partition: OffsetRange(*consumer.get_watermark_offsets(place, timeout=ANSWER_S_MAX))
-        for place in places
-    }
+    logs = {}
+    for place in places:
+        begin, end = consumer.get_watermark_offsets(place, timeout=ANSWER_S_MAX)
+        logs[place.partition] = OffsetRange(begin, max(begin, end))  # two questions to the broker
+    return logs
 
 
 def _wait_until_at_rest(
