@@ -74,7 +74,7 @@ class ClusterTrial:
     def cluster_id_and_broker_count(self) -> tuple[str, int]:
         """Return the cluster's id, as it calls itself, and the number of its brokers."""
         try:
-            found = self._admin.cluster_id_and_broker_count(request_timeout=WAIT_S).result()
+            found = self._admin.describe_cluster(request_timeout=WAIT_S).result()
         except kafka.KafkaException as error:
             raise _trial_error("describing the cluster", error) from error
         return str(found.cluster_id), len(found.nodes)

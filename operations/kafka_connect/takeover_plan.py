@@ -89,7 +89,7 @@ class TakeoverPlan:
 
     ``outstanding``: rows by path of files that were announced and may still be committed.
     ``lost``: rows by path of files that the connector passed over. ``by_mark``: announcements that
-    count as held by the table's mark alone. ``doubts``: why re-reading would not be exact.
+    count as present by the table's mark alone. ``doubts``: why re-reading would not be exact.
     ``doubts_of_adoption``: why adding the outstanding files would not be.
     """
 
@@ -150,8 +150,8 @@ def plan_takeover(
     also adds what the connector lost.
     """
     judged = _Judged(history)
-    held = [judged.judge_whether_in_table(each) for each in log.announcements]
-    told = _group_by_partition(log.announcements, held)
+    present = [judged.judge_whether_in_table(each) for each in log.announcements]
+    told = _group_by_partition(log.announcements, present)
     moved = [
         text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)
     ]
@@ -162,7 +162,7 @@ def plan_takeover(
         start, found = _find_start_of(at, told.get(at, []), log, (began or {}).get(at))
         doubts += found
         start = start if at in told else of_group
-        filled = max((end for end, a, held in told.get(at, ()) if held and a.files), default=0)
+        filled = max((end for end, a, there in told.get(at, ()) if there and a.files), default=0)
         partitions.append(PartitionPlan(at, start, of_group, filled))
     if judged.lost and not heals:
         unknown.append(
@@ -227,7 +227,7 @@ class _Judgment(NamedTuple):
 
     end: int
     announcement: Announcement
-    is_held: bool
+    is_present: bool
 
 
 def _group_by_partition(
@@ -235,9 +235,9 @@ def _group_by_partition(
 ) -> dict[TopicPartition, list[_Judgment]]:
     """TAKEOVER-5: return a partition's announcements in the order of their end offsets."""
     found: dict[TopicPartition, list[_Judgment]] = {}
-    for each, is_held in zip(announcements, in_table, strict=True):
+    for each, is_present in zip(announcements, in_table, strict=True):
         for at, end in each.offsets.items():
-            found.setdefault(at, []).append(_Judgment(end, each, is_held))
+            found.setdefault(at, []).append(_Judgment(end, each, is_present))
     return {at: sorted(told, key=lambda one: one.end) for at, told in found.items()}
 
 
@@ -247,8 +247,8 @@ def _find_start_of(
     """Return the end of the longest prefix that the table holds, and what is against it."""
     if not announced:
         return None, []
-    missing = next((n for n, each in enumerate(announced) if not each.is_held), len(announced))
-    behind = [each for each in announced[missing:] if each.is_held and each.announcement.files]
+    missing = next((n for n, each in enumerate(announced) if not each.is_present), len(announced))
+    behind = [each for each in announced[missing:] if each.is_present and each.announcement.files]
     doubts = []
     if behind:
         doubts.append(

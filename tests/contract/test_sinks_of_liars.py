@@ -162,7 +162,7 @@ def what_is_pending_is_forgotten(
     return right(self, replace(attempt, record=replace(attempt.record, pending_commits=())))
 
 
-@liar(delta, "read", "RollbackSinkContract.test_a_table_that_its_owner_set_back")
+@liar(delta, "read", "RollbackSinkContract.test_a_table_that_its_owner_rolled_back")
 def a_table_that_went_back_has_always_been_so(
     right: Callable[..., TableView], self: Any
 ) -> TableView:

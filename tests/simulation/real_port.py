@@ -183,10 +183,10 @@ class _Serial:
         return iter([read(item) for item in items])
 
     @staticmethod
-    def submit(read: Callable[[_Item], _Read], item: _Item) -> Future[_Read]:
+    def submit(read: Callable[..., _Read], *arguments: Any) -> Future[_Read]:
         answer: Future[_Read] = Future()
         try:
-            answer.set_result(read(item))
+            answer.set_result(read(*arguments))
         except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
             answer.set_exception(error)
         return answer
@@ -218,6 +218,7 @@ def determined(world: World) -> Iterator[None]:
         for place, name, value in (
             (uuid, "uuid4", named),
             *((place, "ThreadPoolExecutor", _Serial) for place in _WITH_THREADS),
+            (file_io, "store_threads", _Serial),
             (files_to_delete, "now_s", lambda: world.clock.now_ms / 1_000),
             (files_to_delete, "READ_BACK_MAX_S", 1.0),
             (files_to_delete, "_DELETED_AT_ONCE", 2),
