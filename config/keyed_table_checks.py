@@ -144,7 +144,7 @@ def _require_table_can_mark_deletes(settings: SinkSections, table: TableSettings
             )
     if not table.columns:
         return
-    from headgate.data_plane.write.marked_deletes import require_markable
+    from headgate.data_plane.write.delete_marking import require_markable
 
     schema = arrow_schema_of(table)
     require_markable(table.identifier, schema, changes, table.record_columns.columns_by_part())

@@ -150,7 +150,7 @@ def expired_before_ms(sink: SinkName, properties: Mapping[str, str]) -> int | No
 
 def expired_row_count(sink: SinkName, properties: Mapping[str, str]) -> int:
     """Return the value of ``expired_rows_property``; 0 if it is missing or is not a count."""
-    return _row_count_in(properties, expired_rows_property(sink))
+    return _row_count_or_zero(properties, expired_rows_property(sink))
 
 
 def deleted_rows_property(sink: SinkName) -> str:
@@ -160,10 +160,10 @@ def deleted_rows_property(sink: SinkName) -> str:
 
 def deleted_row_count(sink: SinkName, properties: Mapping[str, str]) -> int:
     """Return the value of ``deleted_rows_property``; 0 if it is missing or is not a count."""
-    return _row_count_in(properties, deleted_rows_property(sink))
+    return _row_count_or_zero(properties, deleted_rows_property(sink))
 
 
-def _row_count_in(properties: Mapping[str, str], name: str) -> int:
+def _row_count_or_zero(properties: Mapping[str, str], name: str) -> int:
     text = properties.get(name, "")
     return int(text) if text.isdecimal() else 0
 

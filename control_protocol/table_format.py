@@ -504,7 +504,7 @@ class TableSnapshots(Protocol):
 
     def snapshot(self, snapshot_id: int | None) -> TableSnapshot | None: ...
 
-    def named_snapshot(self, name: str) -> TableSnapshot | None:
+    def snapshot_of_ref(self, name: str) -> TableSnapshot | None:
         """Return the snapshot that a branch or tag of this name keeps."""
 
     def newest_first(self) -> Iterator[TableSnapshot]:

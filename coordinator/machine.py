@@ -174,9 +174,9 @@ from headgate.coordinator.table_checks import (
     on_look_at_secondaries,
 )
 from headgate.coordinator.table_suspension import (
-    judge_read_tables,
     resuming_tables_needing_delivery,
     secondary_uuids_to_record,
+    suspend_or_take_in_read_tables,
     tables_to_read_before_validation,
     without_tables_to_forget,
 )
@@ -580,7 +580,7 @@ def on_look_before_validation(state: State, found: Looked, now_ms: int) -> Step:
             return recover_from_table(
                 replace(state, suspicion=state.suspicion.with_secondaries_ahead(beyond)), why
             )
-        state, tells = judge_read_tables(state, given, now_ms)
+        state, tells = suspend_or_take_in_read_tables(state, given, now_ms)
     if found.sources is not None:
         state = with_source_ends(state, found.sources.topics)
     judged, actions = decide_by_heard_statuses(state, now_ms)

@@ -600,7 +600,7 @@ def table_troubles_reported(term: Term) -> Mapping[str, str]:
     }
 
 
-def judge_read_tables(
+def suspend_or_take_in_read_tables(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.

@@ -61,7 +61,7 @@ from headgate.participant.batches import (
     with_source_ends,
     without_lost_partitions,
 )
-from headgate.participant.coordinator_term import (
+from headgate.participant.heard_coordinator import (
     append_pending_statuses_again,
     append_presence,
     append_status,
@@ -196,7 +196,7 @@ def _answer_end_after_last_look(state: State, now_ms: int) -> Step:
     may_read = not state.source.last_read_done and state.is_not_held_back_by(Timer.RETRY, now_ms)
     if may_read and readable_positions(state):
         return _read_end_offsets(state, now_ms)
-    if state.said.has_unheard_status:
+    if state.said.has_status_not_read_back:
         # LOG-2: the status before this one was not heard. Were it lost, it would be appended again
         # behind this one, whose ranges continue its own: this one would be refused (RANGE-2).
         return state, ()
@@ -329,7 +329,7 @@ def _try_announce_and_release(state: State) -> Step:
     """POSITION-1: announce what the files hold, then let go."""
     actions: tuple[Action, ...] = ()
     if state.work.has_unannounced_ranges:
-        if state.said.has_unheard_status or state.term.writing is None:
+        if state.said.has_status_not_read_back or state.term.writing is None:
             return state, ()
         state, actions = append_status(state, state.term.writing.number)
     # Only behind the status: the next owner's PRESENCE follows it in the log, so that the

@@ -24,7 +24,11 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
 from headgate.participant.batches import describe_proposal, find_backlog
-from headgate.participant.coordinator_term import number_event, number_to_continue_from, with_schema
+from headgate.participant.heard_coordinator import (
+    number_event,
+    number_to_continue_from,
+    with_schema,
+)
 from headgate.participant.inputs_and_actions import Action
 from headgate.participant.state import Need, Phase, SchemaNeeds, State, TableAnswer, Timer
 

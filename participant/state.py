@@ -163,7 +163,7 @@ class Timer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Holds what this epoch's coordinator said. Only ``coordinator_term`` makes a changed copy."""
+    """Holds what this epoch's coordinator said. Only ``heard_coordinator`` makes a changed copy."""
 
     epoch: Epoch = Epoch(0)
     """Never falls, but by the START of a true coordinator that leads back from a false one
@@ -267,7 +267,7 @@ class SourceEnds:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """Holds what it said and what was heard of it. Only ``coordinator_term`` makes a changed copy.
+    """Holds what it said and what was heard of it. Only ``heard_coordinator`` makes a changed copy.
 
     Appended is not heard, even where the broker confirmed it: a log may lose its end (LOG-1).
     """
@@ -288,7 +288,7 @@ class Announced:
     (LOG-6)."""
 
     @property
-    def has_unheard_status(self) -> bool:
+    def has_status_not_read_back(self) -> bool:
         """Return whether a status was appended and not yet heard: the next one has to wait."""
         return any(own.offset is None for own in self.pending)
 

@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.kafka.cluster_queries import Cluster, read_newest_control_values
-from headgate.participant.coordinator_term import describe_configuration_differences
+from headgate.participant.heard_coordinator import describe_configuration_differences
 from headgate.runtime.health import summarize_heard_events
 from headgate.runtime.wall_clock import wall_ms
 

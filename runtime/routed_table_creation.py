@@ -241,7 +241,7 @@ class NewTables:
         return True
 
 
-class MakingTopics:
+class TableCreatingTopics:
     """Implements ``SourceTopics``, and creates the tables of the topics it describes."""
 
     def __init__(self, topics: SourceTopics, maker: TableMaker) -> None:

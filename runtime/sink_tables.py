@@ -219,12 +219,12 @@ class SinkTables:
 
     def format_of(self, name: str) -> TableFormat:
         """Return the format of a table, opened at its first use."""
-        apart = self._is_foreign_quarantine(name)
+        apart = self._is_quarantine_of_other_format(name)
         if apart not in self._formats:
             self._formats[apart] = self._open_format(name)
         return self._formats[apart]
 
-    def _is_foreign_quarantine(self, name: str) -> bool:
+    def _is_quarantine_of_other_format(self, name: str) -> bool:
         return (
             self.settings.has_quarantine_of_other_format and name == self.settings.quarantine.table
         )
@@ -237,7 +237,9 @@ class SinkTables:
         from headgate.runtime.catalogs import open_iceberg_format
 
         place = (
-            settings.quarantine.catalog if self._is_foreign_quarantine(name) else settings.catalog
+            settings.quarantine.catalog
+            if self._is_quarantine_of_other_format(name)
+            else settings.catalog
         )
         return open_iceberg_format(settings, place, self._opening, read_only=self._looks)
 
@@ -666,7 +668,7 @@ class SinkTables:
         self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
     ) -> Coordinated:
         """Open the ports for one coordinator life, by its settings; ``opening`` closes them."""
-        from headgate.runtime.routed_table_creation import MakingTopics, TableMaker
+        from headgate.runtime.routed_table_creation import TableCreatingTopics, TableMaker
 
         tables = self._copy_for_coordinator(settings, opening)
         table = tables.open_primary(Use.PRIMARY)
@@ -681,7 +683,7 @@ class SinkTables:
         )
         secondaries = tables.open_secondaries(maker, on_commit, Use.SECONDARY)
         opening.callback(secondaries.close)
-        sources = MakingTopics(topics, maker) if maker else topics
+        sources = TableCreatingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(table, secondaries, sources, tables)
         bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
         if isinstance(bare, SupportsCommitTokens) and not settings.tables:  # a ledger has no files
@@ -695,7 +697,9 @@ class SinkTables:
             found = self.format_of(name)
             if id(found) not in made and (maintained := self._maintained_format_of(name)):
                 made[id(found)] = maintained.for_coordinator()
-            tables._formats[tables._is_foreign_quarantine(name)] = made.get(id(found), found)
+            tables._formats[tables._is_quarantine_of_other_format(name)] = made.get(
+                id(found), found
+            )
         return tables
 
     def unsent_dead_letters(self, name: str) -> UnsentRows | None:

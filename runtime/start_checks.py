@@ -174,7 +174,7 @@ def require_markable_table_if_marking(
     changes = settings.changes.change_rules_for_key(key)
     if changes is None or not changes.deleted_at:
         return
-    from headgate.data_plane.write.marked_deletes import require_markable  # reads records
+    from headgate.data_plane.write.delete_marking import require_markable  # reads records
 
     places = (settings.tables or settings.table).record_columns.columns_by_part()
     require_markable(identifier, schema_to_pyarrow(schema), changes, places)

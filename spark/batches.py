@@ -47,7 +47,7 @@ from headgate.data_plane.spark.session import ship_package_once
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.spark.checkpoint import read_proposed_batch
-from headgate.spark.query_sink_table import PlannedBatch, QueryTable, require_settings_fit_query
+from headgate.spark.query_batch_commits import PlannedBatch, QueryTable, require_settings_fit_query
 
 ARROW_ROWS = 32_768
 _ARROW_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"

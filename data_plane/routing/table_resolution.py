@@ -147,7 +147,7 @@ class BatchTables:
             return None
         if routed is None:
             which = f"there is no table {target.table}"
-            which = self._reason_within_limit(
+            which = self._remember_reason_or_other(
                 which, "there is no table of the name that its route makes"
             )
             return f"{which}, {self._plan.no_creation_reason or NO_TABLE_IS_CREATED}"
@@ -165,7 +165,7 @@ class BatchTables:
             self._new += 1
         self.requested.add(name)
 
-    def _reason_within_limit(self, reason: str, otherwise: str) -> str:
+    def _remember_reason_or_other(self, reason: str, otherwise: str) -> str:
         """Return the reason, unless there are too many of them."""
         if reason not in self._named and len(self._named) >= REASONS_MAX:
             return otherwise
@@ -196,7 +196,7 @@ class BatchTables:
         used = routed.raw_name or self._by_topic.get(target.table, owner)
         if target.merge or target.raw == used:
             return ""
-        which = self._reason_within_limit(
+        which = self._remember_reason_or_other(
             f"{target.raw} would go", "what its route makes of it would go"
         )
         return f"{which} to {target.table}, which takes {used}: merge = true in the route lets it"

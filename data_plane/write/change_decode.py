@@ -43,7 +43,7 @@ from headgate.data_plane.quarantine.unsupported_values import reader_with_value_
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
 from headgate.data_plane.write.decode import unknown_field_finder, value_columns
-from headgate.data_plane.write.marked_deletes import (
+from headgate.data_plane.write.delete_marking import (
     MarkedDeletes,
     array_where,
     find_timeless_records,

@@ -67,7 +67,7 @@ class Evolution:
                 yield (name,)
 
     @property
-    def refuses_every_new_column(self) -> bool:
+    def has_refused_every_new_column(self) -> bool:
         return any(not refusal.path for refusal in self.refused)
 
 
@@ -145,7 +145,7 @@ class MissingColumns:
         if growth.refused:
             self._ignore_paths(refusal.path for refusal in growth.refused)
             wanted = columns_without(wanted, [refusal.path for refusal in growth.refused])
-        if self._evolution.refuses_every_new_column:
+        if self._evolution.has_refused_every_new_column:
             added = _new_top_level_paths(self._evolution.columns, wanted)
             self._ignore_paths(added)
             wanted = columns_without(wanted, added)

@@ -646,7 +646,7 @@ class SinkAudit:
                 source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
         if not one:
             self._unproven += [
-                f"{at}: {self._keyed.not_compared_text}"
+                f"{at}: {self._keyed.unproven_if_not_replayed}"
                 for at, span in ranges.items()
                 if span is None
             ]

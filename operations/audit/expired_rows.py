@@ -87,10 +87,10 @@ class ExpiredRecords:
         self.count += len(rows.expired)
         return rows.expired
 
-    def _read_times(self, at: TopicPartition, absent: BitMap64) -> _Times:
+    def _read_times(self, at: TopicPartition, absent: BitMap64) -> _ExpiredOffsets:
         first, last = int(absent.min()), int(absent.max())
         plan, batch, below = self._plan_reading(at, OffsetRange(first, last + 1))
-        times = _Times(below)
+        times = _ExpiredOffsets(below)
         decoder = RowDecoder(
             RoutedTable(batch.table.table, plan),
             *(plan, batch),
@@ -128,7 +128,7 @@ class ExpiredRecords:
 
 
 @dataclass(slots=True)
-class _Times:
+class _ExpiredOffsets:
     """A ``TableOutlet`` that looks at times: the offsets that are ``known``, and ``expired``."""
 
     below: tuple[str, pa.Scalar]

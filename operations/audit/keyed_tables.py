@@ -279,7 +279,7 @@ class KeyedTables:
         return bool(self.settings.table.key)
 
     @property
-    def not_compared_text(self) -> str:
+    def unproven_if_not_replayed(self) -> str:
         """Say what is unproven of a table that no replay was compared with."""
         return _VERSIONS_NOT_COMPARED if self.settings.changes.history else NOT_COMPARED
 
@@ -367,7 +367,7 @@ class KeyedTables:
         for name in sorted(self.tables.keys() & expired):
             self.conclusions.unproven.append(
                 f"{name}: changes that were pending for too long were never delivered: "
-                f"{self.not_compared_text}"
+                f"{self.unproven_if_not_replayed}"
             )
         for topics in self._group_topics_by_table({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
@@ -472,7 +472,7 @@ class KeyedTables:
         unexplained = skipped - self.passed_over_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
-                self._add_conclusions(name, Conclusions(unproven=[self.not_compared_text]))
+                self._add_conclusions(name, Conclusions(unproven=[self.unproven_if_not_replayed]))
             else:
                 weighed = conclude_replay(table.result, table.history, compacted, unexplained)
                 self._add_conclusions(name, weighed)

@@ -387,7 +387,7 @@ class _Slice:
 
     def _note_wrong_rows(self, wrong: Flags, known: Flags, right: Flags) -> None:
         """Note why these rows are not those of the last records of their keys."""
-        held, aged = self._flag_in_source_and_aged(wrong)
+        held, aged = self._flag_in_source_and_before_its_begin(wrong)
         older = np.zeros(len(wrong), np.bool_)
         at = self._place[known]
         own, last = self._sources[known], self._last_sources[at]
@@ -404,7 +404,7 @@ class _Slice:
         self._note_rows(Fault.AGED, wrong & ~older & aged)
         self._note_rows(Fault.VANISHED, wrong & ~older & ~held & ~aged)
 
-    def _flag_in_source_and_aged(self, some: Flags) -> tuple[Flags, Flags]:
+    def _flag_in_source_and_before_its_begin(self, some: Flags) -> tuple[Flags, Flags]:
         """Return which rows have a record at their offset in the source, and which are too old."""
         held, aged = np.zeros(len(some), np.bool_), np.zeros(len(some), np.bool_)
         for row in np.flatnonzero(some).tolist():

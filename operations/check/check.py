@@ -109,7 +109,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     For a role other than the sink's, only the rights that it needs are asked.
     """
     if role is not Role.SINK:
-        return _check_role(settings, RIGHTS[role])
+        return _check_as_role(settings, RIGHTS[role])
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
     cluster = ask_about_brokers(questions, settings)
@@ -224,7 +224,7 @@ def _ask_about_stored_state(questions: Questions, table: TableCheck) -> None:
         questions.ask("stored offsets", table.check_stored_offsets)
 
 
-def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
+def _check_as_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
     cluster = ask_about_brokers(questions, settings)

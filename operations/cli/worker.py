@@ -19,7 +19,7 @@ from headgate.runtime.wall_clock import wall_ms
 if TYPE_CHECKING:
     from headgate.config.worker_settings import WorkerSettings
 
-_WARM_PARENT = "headgate.operations.cli.warm_parent"
+_WARM_PARENT = "headgate.operations.cli.warm_parent_process"
 
 
 @click.command()

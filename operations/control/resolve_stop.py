@@ -54,11 +54,11 @@ from headgate.coordinator.state import Identity, State
 from headgate.data_plane.cdc.policy import OnDelete
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_tables_for_claim
-from headgate.operations.control.operator_claim import announce_command, current_actor
-from headgate.operations.control.undelete_guard import (
+from headgate.operations.control.deleted_rows_guard import (
     raise_deletions_unknown,
     require_deleted_not_read_again,
 )
+from headgate.operations.control.operator_claim import announce_command, current_actor
 from headgate.runtime.sink_tables import quarantine_as_secondary_tables
 from headgate.runtime.wall_clock import wall_ms
 

@@ -46,6 +46,10 @@ from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_filled_tables, open_primary
+from headgate.operations.control.deleted_rows_guard import (
+    BRING_BACK_HINT,
+    require_deleted_not_read_again,
+)
 from headgate.operations.control.operator_claim import (
     announce_command,
     commit_claim_or_raise,
@@ -55,10 +59,6 @@ from headgate.operations.control.operator_claim import (
 from headgate.operations.control.set_offsets import (
     require_record_of_unchanged_table,
     require_stopped,
-)
-from headgate.operations.control.undelete_guard import (
-    BRING_BACK_HINT,
-    require_deleted_not_read_again,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_read_only
 
@@ -388,7 +388,7 @@ def _find_target(
     tables: SinkTables, snapshots: TableSnapshots, to: str
 ) -> tuple[TableSnapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
-    settings, kept = tables.settings, snapshots.named_snapshot(to)
+    settings, kept = tables.settings, snapshots.snapshot_of_ref(to)
     if kept is not None:
         if kept.record is not None:
             return kept, kept.record
@@ -506,7 +506,7 @@ def _find_removed_unless_moved(
     records = [snapshot.record for snapshot in reached]
     if goal.before.going_back is not None and any(map(goal.before.is_same_commit, records)):
         return None
-    if (kept := snapshots.named_snapshot(goal.to)) is not None:
+    if (kept := snapshots.snapshot_of_ref(goal.to)) is not None:
         return find_removed_snapshots(snapshots, snapshots.head, kept.snapshot_id)
     if goal.record.going_back is not None and any(map(goal.record.is_same_commit, records)):
         raise ConfigurationError(

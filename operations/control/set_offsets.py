@@ -28,12 +28,12 @@ from headgate.control_protocol.ports import (
 from headgate.coordinator.recovery import valid_through_of_claim
 from headgate.operations.access.kafka_connection import opening_source_topics
 from headgate.operations.access.tables import open_primary
+from headgate.operations.control.deleted_rows_guard import require_deleted_not_read_again
 from headgate.operations.control.operator_claim import (
     commit_claim_or_raise,
     make_claim,
     with_secondary_claims,
 )
-from headgate.operations.control.undelete_guard import require_deleted_not_read_again
 from headgate.operations.status.status import read_status
 
 _WORDS = ("earliest", "latest")

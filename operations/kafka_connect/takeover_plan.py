@@ -155,7 +155,7 @@ def plan_takeover(
     moved = [
         text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)
     ]
-    unknown = [*_describe_lost_announcements(log, history), *moved]
+    unknown = [*_describe_expired_announcements(log, history), *moved]
     partitions, doubts = [], [*unknown, *map(_describe_partly_committed, judged.halves)]
     for at in sorted({*told, *group}):
         of_group = group.get(at, max((end for end, *_ in told.get(at, ())), default=0))
@@ -294,7 +294,7 @@ def _describe_moved_group(
     return found
 
 
-def _describe_lost_announcements(log: ControlLog, history: TableHistory) -> list[str]:
+def _describe_expired_announcements(log: ControlLog, history: TableHistory) -> list[str]:
     """TAKEOVER-7: find announcements that expired before anybody can know whether they count."""
     if not history.whole and not history.mark:
         return ["the snapshots in which the table says what the connector committed have expired"]

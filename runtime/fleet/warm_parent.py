@@ -179,13 +179,13 @@ def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
             importlib.import_module(module)
         except ImportError:
             continue
-    _warm_up()
+    _use_once_what_sinks_use()
     gc.collect()
     gc.freeze()
     _WarmParent(events, run_sink, ask_sink).serve()
 
 
-def _warm_up() -> None:
+def _use_once_what_sinks_use() -> None:
     """Do once what each sink does at first: what that leaves in memory is shared, too.
 
     Checking the first file builds what checks them, opening a catalog what speaks to one, and the

@@ -184,7 +184,7 @@ class HudiCommits:
         self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
-            lineage = self._lineage_off_timeline(
+            lineage = self._judge_lineage_off_timeline(
                 java, meta, kept, has_older_record=newest_record is not None
             )
             unkept = kept if lineage is Lineage.CONTAINS_TAG else None
@@ -223,7 +223,7 @@ class HudiCommits:
     def _own_commits(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_in_summary(each.metadata) == self._sink)
 
-    def _lineage_off_timeline(
+    def _judge_lineage_off_timeline(
         self, java: HudiJava, meta: object, kept: StoredCommit, *, has_older_record: bool
     ) -> Lineage:
         """TABLE-4: return the lineage if the newest landed commit is not on the active timeline."""

@@ -79,12 +79,12 @@ class Fold:
         """Note rows of the table; they have the ``wanted_columns`` in that order."""
         for batch in rows:
             of_key = len(self._key.key)
-            numbers = self._keys.numbers_of(batch.columns[:of_key])
+            numbers = self._keys.find_numbers(batch.columns[:of_key])
             there = np.flatnonzero(numbers != _NONE)
             numbers = numbers[there]
             self._live[numbers] = True
             places = [column.take(pa.array(there)) for column in batch.columns[of_key:]]
-            other = self._places.numbers_of(places) != self._place[numbers]
+            other = self._places.find_numbers(places) != self._place[numbers]
             # Rows of others do not say where they come from, and are not compared (KEY-8).
             has_origin = np.asarray(pc.is_valid(places[-1]))
             self._moved[numbers[other & has_origin]] = True
@@ -175,7 +175,7 @@ class _Numbered:
             self._others.append((values, pairs))
             self.numbers, self.count = _indices_among(paired, pairs), len(pairs)
 
-    def numbers_of(self, columns: Sequence[_Column]) -> _Numbers:
+    def find_numbers(self, columns: Sequence[_Column]) -> _Numbers:
         """Return the numbers of these values, ``_NONE`` for unknown ones."""
         first, *others = columns
         numbers = _indices_among(first, self._first)

@@ -43,7 +43,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.tables.iceberg.catalog_types import require_tag_support
 from headgate.tables.iceberg.jvm import Jvm, java_field_of
-from headgate.tables.storage.call_timeouts import call_with_timeout
+from headgate.tables.storage.call_with_timeout import call_with_timeout
 
 # Translates what Java's Iceberg throws into pyiceberg's exceptions.
 

@@ -68,7 +68,7 @@ class IcebergSnapshots:
         found = self._metadata.snapshot_by_id(snapshot_id)
         return self._to_table_snapshot(found) if found else None
 
-    def named_snapshot(self, name: str) -> TableSnapshot | None:
+    def snapshot_of_ref(self, name: str) -> TableSnapshot | None:
         ref = self._metadata.refs.get(name)
         return self.snapshot(ref.snapshot_id) if ref else None
 

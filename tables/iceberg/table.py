@@ -424,19 +424,19 @@ class IcebergTable:
         """KEY-13: return what a first claim stores; refuse what differs from the stored choice."""
         if self._deleted_at is None:
             return ""
-        stored, schema = self._stored_delete_choice(metadata), metadata.schema()
+        stored, schema = self._stored_on_delete(metadata), metadata.schema()
         column = deletion_mark_column_id(schema, self._deleted_at)
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_choice(self._identifier, schema, stored, column, filled=filled)
         return "" if filled or column is None else DeleteChoice(column).property_text
 
     def _changed_delete_choice_to_store(self, metadata: TableMetadata, offsets: Offsets) -> str:
-        stored = self._stored_delete_choice(metadata)
+        stored = self._stored_on_delete(metadata)
         column = deletion_mark_column_id(metadata.schema(), self._deleted_at or "")
         require_other_choice(self._identifier, stored, column)
         return stored.changed_to(column, offsets).property_text
 
-    def _stored_delete_choice(self, metadata: TableMetadata) -> DeleteChoice:
+    def _stored_on_delete(self, metadata: TableMetadata) -> DeleteChoice:
         return DeleteChoice.from_property(metadata.properties.get(on_delete_property(self._sink)))
 
     @property
@@ -469,7 +469,7 @@ class IcebergTable:
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             return Unknown(repr(error))
-        return self._on_success(call, answer.metadata, answer.metadata_location)
+        return self._outcome_after_success(call, answer.metadata, answer.metadata_location)
 
     def settle_confirmed_call(self, call: PreparedCommit) -> CommitOutcome:
         """Find out what became of a call that was confirmed only together with others."""
@@ -479,9 +479,9 @@ class IcebergTable:
             return Unknown(f"it was answered well, and then: {error}")
         if not call.is_tagged(table.metadata) and call.has_landed(table.metadata):
             return OVERTAKEN
-        return self._on_success(call, table.metadata, table.metadata_location)
+        return self._outcome_after_success(call, table.metadata, table.metadata_location)
 
-    def _on_success(
+    def _outcome_after_success(
         self, call: PreparedCommit, metadata: TableMetadata, location: str
     ) -> CommitOutcome:
         if not call.is_tagged(metadata):

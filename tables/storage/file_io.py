@@ -25,7 +25,7 @@ PATIENCE = "headgate.tables.iceberg.catalog.StorePatience"
 SCHEMES = ("s3", "s3a", "s3n")
 
 _S3_FILES = "headgate.tables.storage.s3_file_io"
-_GCS_FILES = "headgate.tables.storage.timeouts.GcsFiles"
+_GCS_FILES = "headgate.tables.storage.bounded_file_io.GcsFiles"
 _ARROWS_OWN = ("s3.retry-strategy-impl", "s3.signer")
 _AT_ONCE = 8
 THREADS = 16
@@ -57,7 +57,7 @@ def with_timeouts(files: FileIO, location: str | None) -> FileIO:
     """Return the files with calls that end in time, if their client does not ensure that."""
     if not needs_timeouts(location):
         return files
-    from headgate.tables.storage.timeouts import BoundedFiles
+    from headgate.tables.storage.bounded_file_io import BoundedFiles
 
     return files if isinstance(files, BoundedFiles) else BoundedFiles(files)
 

@@ -128,7 +128,7 @@ class S3Store:
         self._waiting = waiting
 
     def put(self, bucket: str, key: str, data: bytes) -> None:
-        self._call_with_credentials(
+        self._call_translating_errors(
             (bucket, key), lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=data)
         )
 
@@ -144,7 +144,7 @@ class S3Store:
                 raise
             return True
 
-        return self._call_with_credentials((bucket, key), put_unless_present)
+        return self._call_translating_errors((bucket, key), put_unless_present)
 
     def get(self, bucket: str, key: str) -> bytes:
         return self._get_object(bucket, key)[0]
@@ -157,7 +157,7 @@ class S3Store:
 
     def object_size(self, bucket: str, key: str) -> int:
         return int(
-            self._call_with_credentials(
+            self._call_translating_errors(
                 (bucket, key),
                 lambda s3: s3.head_object(Bucket=bucket, Key=key)["ContentLength"],
             )
@@ -165,7 +165,7 @@ class S3Store:
 
     def delete(self, bucket: str, key: str) -> None:
         """Delete an object; a missing one is not an error, since S3 does not report it."""
-        self._call_with_credentials(
+        self._call_translating_errors(
             (bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key)
         )
 
@@ -175,7 +175,7 @@ class S3Store:
         for begin in range(0, len(keys), DELETED_AT_ONCE):
             some = keys[begin : begin + DELETED_AT_ONCE]
             asked = {"Objects": [{"Key": key} for key in some], "Quiet": True}
-            answer = self._call_with_credentials(
+            answer = self._call_translating_errors(
                 (bucket, some[0]), partial(_delete_objects, bucket=bucket, asked=asked)
             )
             for error in answer.get("Errors", ()):
@@ -186,7 +186,7 @@ class S3Store:
         """Yield keys with this prefix and their write times, a thousand per request."""
         more: dict[str, str] = {}
         while True:
-            page = self._call_with_credentials(
+            page = self._call_translating_errors(
                 (bucket, prefix), partial(_list_page, Bucket=bucket, Prefix=prefix, **more)
             )
             for entry in page.get("Contents", ()):
@@ -201,7 +201,7 @@ class S3Store:
         more: dict[str, str] = {}
         while True:
             asked = partial(_list_page, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
-            page = self._call_with_credentials((bucket, prefix), asked)
+            page = self._call_translating_errors((bucket, prefix), asked)
             for entry in page.get("CommonPrefixes", ()):
                 yield entry["Prefix"]
             if not page.get("IsTruncated"):
@@ -211,7 +211,7 @@ class S3Store:
     def begin_upload(self, bucket: str, key: str) -> str:
         """Begin an upload in parts; return its id."""
         return str(
-            self._call_with_credentials(
+            self._call_translating_errors(
                 (bucket, key),
                 lambda s3: s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"],
             )
@@ -223,7 +223,7 @@ class S3Store:
         number, data = number_and_data
         of = {"Bucket": bucket, "Key": key, "UploadId": upload_id, "PartNumber": number}
         return str(
-            self._call_with_credentials(
+            self._call_translating_errors(
                 (bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"]
             )
         )
@@ -236,14 +236,14 @@ class S3Store:
         listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(etags, 1)]
         of = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
         whole = {"Parts": listed}
-        self._call_with_credentials(
+        self._call_translating_errors(
             (bucket, key),
             lambda s3: s3.complete_multipart_upload(MultipartUpload=whole, **of),
         )
 
     def abort_upload(self, bucket: str, key: str, upload_id: str) -> None:
         of = {"Bucket": bucket, "Key": key, "UploadId": upload_id}
-        self._call_with_credentials((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
+        self._call_translating_errors((bucket, key), lambda s3: s3.abort_multipart_upload(**of))
 
     def _get_object(self, bucket: str, key: str, **asked: str) -> tuple[bytes, Mapping[str, Any]]:
         """Return a whole body, with its headers. botocore's own retries end before the body."""
@@ -260,7 +260,7 @@ class S3Store:
             raise AssertionError("the last try returns or raises")
 
         ends_s = self._waiting.monotonic_s() + _BODY_S
-        return self._call_with_credentials((bucket, key), get_whole_body)
+        return self._call_translating_errors((bucket, key), get_whole_body)
 
     def _read_body(self, reply: Mapping[str, Any]) -> bytes:
         body, count = reply["Body"], int(reply["ContentLength"])
@@ -281,7 +281,7 @@ class S3Store:
             raise BodyBroken(f"after {len(data)} of {count} bytes the connection ended")
         return bytes(data)
 
-    def _call_with_credentials(
+    def _call_translating_errors(
         self, bucket_and_key: tuple[str, str], call: Callable[[Any], _Answer]
     ) -> _Answer:
         bucket, key = bucket_and_key

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
     first_line_of_error,
 )
-from headgate.tables.storage.call_timeouts import call_with_timeout
+from headgate.tables.storage.call_with_timeout import call_with_timeout
 from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.object_stores import (
     missing_client_hint,

@@ -390,7 +390,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     waits = (
         Timer.RETRY in state.deadlines
         and not state.said.unheard
-        and not state.said.has_unheard_status
+        and not state.said.has_status_not_read_back
     )
     waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs.open)
     if waits or _has_to_repeat(world, index):

@@ -47,7 +47,7 @@ from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.cdc.envelope_reader import Columns
 from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.data_plane.formats.format_registry import create_record_format
-from headgate.data_plane.write.marked_deletes import MarkedDeletes
+from headgate.data_plane.write.delete_marking import MarkedDeletes
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.byte_arrays import Packed
 from headgate.tables.iceberg.data_file import FileDetail

@@ -93,7 +93,7 @@ class Course:
 
     def _something_unheard(self) -> bool:
         states = (node.participant.state for node in self._world.nodes if not node.gone)
-        return any(state.said.unheard or state.said.has_unheard_status for state in states)
+        return any(state.said.unheard or state.said.has_status_not_read_back for state in states)
 
     def _something_new(self) -> None:
         for at in self._world.source.partitions:

@@ -10,14 +10,14 @@ from unittest.mock import patch
 import pytest
 from spark_query.histories import History, NoCopies, PlayedSources
 
-from headgate.spark import batches, query_sink_table
+from headgate.spark import batches, query_batch_commits
 
 
 @contextmanager
 def played(made: History) -> Iterator[History]:
     with (
         patch.object(batches, "open_source_topics", lambda _: PlayedSources(made)),
-        patch.object(query_sink_table, "OffsetCopies", NoCopies),
+        patch.object(query_batch_commits, "OffsetCopies", NoCopies),
     ):
         yield made
 

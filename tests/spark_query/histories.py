@@ -45,8 +45,8 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
 from headgate.control_protocol.spark_batch_decision import ProposedBatch, Take
 from headgate.data_plane.spark.query_rows import RowsWritten
 from headgate.runtime.sink_tables import SinkTables
-from headgate.spark import batches, query_sink_table
-from headgate.spark.query_sink_table import QueryTable
+from headgate.spark import batches, query_batch_commits
+from headgate.spark.query_batch_commits import QueryTable
 
 PARTITIONS = 3
 LIVES_MAX = 100
@@ -552,8 +552,8 @@ def world_of(history: History) -> Iterator[None]:
             (batches, "write_frame", striking_write),
             (QueryTable, "commit", striking_commit),
             (batches, "open_source_topics", lambda _: PlayedSources(history)),
-            (query_sink_table, "OffsetCopies", NoCopies),
-            (query_sink_table, "_PAUSE_S", 0.0),
+            (query_batch_commits, "OffsetCopies", NoCopies),
+            (query_batch_commits, "_PAUSE_S", 0.0),
             (SqlCatalog, "commit_table", lying_commit(history)),
         ):
             stack.enter_context(patch.object(owner, name, instead))
@@ -565,7 +565,7 @@ def play(seed: int, folder: Path, *, keyed: bool = False) -> tuple[int, Counter[
     history = History(seed, folder, keyed=keyed)
     with world_of(history):
         history.play()
-    with patch.object(query_sink_table, "OffsetCopies", NoCopies):
+    with patch.object(query_batch_commits, "OffsetCopies", NoCopies):
         return history.judge(), history.told
 
 

@@ -20,8 +20,8 @@ from headgate.control_protocol.errors import BatchGap
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.spark_batch_decision import Done, Take, decide_batch, record_of_batch
 from headgate.data_plane.spark.query_rows import RowsWriter
-from headgate.spark import batches, query_sink_table
-from headgate.spark.query_sink_table import QueryTable
+from headgate.spark import batches, query_batch_commits
+from headgate.spark.query_batch_commits import QueryTable
 
 
 def take_again(*given: Any, **named: Any) -> Done | Take:
@@ -74,7 +74,7 @@ def keeping_deleted(_: RowsWriter, batch: Any) -> tuple[Any, Any]:
 
 
 def _decides(instead: Callable[..., Any]) -> AbstractContextManager[Any]:
-    return patch.object(query_sink_table, "decide_batch", instead)
+    return patch.object(query_batch_commits, "decide_batch", instead)
 
 
 MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
@@ -89,7 +89,7 @@ MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], int]] = {
     "QUERY-4 off": (lambda: _decides(take_again), 1),
     "QUERY-6 without trimming": (lambda: _decides(not_trimmed), 2),
     "QUERY-7 off": (lambda: _decides(over_gaps), 9),
-    "QUERY-8 off": (lambda: patch.object(query_sink_table, "record_of_batch", going_back), 2),
+    "QUERY-8 off": (lambda: patch.object(query_batch_commits, "record_of_batch", going_back), 2),
     "QUERY-9 without computing what is done": (
         lambda: patch.object(batches, "compute_and_discard_rows", lambda _: None),
         4,

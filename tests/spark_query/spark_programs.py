@@ -226,7 +226,7 @@ def dies(where: str, batch: int, victims: str = "os.getpid(),") -> str:
     """
     return f"""
 import os, signal
-from headgate.spark import batches, query_sink_table
+from headgate.spark import batches, query_batch_commits
 def dying(owner, name, number, *, after=False):
     kept = getattr(owner, name)
     def instead(*given, **named):
@@ -238,8 +238,8 @@ def dying(owner, name, number, *, after=False):
         return result if after else kept(*given, **named)
     setattr(owner, name, instead)
 dying(*{{"before the write": (batches, "write_frame"),
-         "before the commit": (query_sink_table.QueryTable, "commit"),
-         "after the commit": (query_sink_table.QueryTable, "commit")}}[{json.dumps(where)}],
+         "before the commit": (query_batch_commits.QueryTable, "commit"),
+         "after the commit": (query_batch_commits.QueryTable, "commit")}}[{json.dumps(where)}],
       {batch}, after={where == "after the commit"})
 """
 
@@ -249,12 +249,12 @@ def waits_for(done: Path, waits: Path, batch: int) -> str:
     then ``waits`` does."""
     return f"""
 import pathlib, time
-from headgate.spark import query_sink_table
-def patient(*given, kept=query_sink_table.QueryTable.commit, **named):
+from headgate.spark import query_batch_commits
+def patient(*given, kept=query_batch_commits.QueryTable.commit, **named):
     if given[1].proposed.number >= {batch}:
         pathlib.Path({str(waits)!r}).touch()
         while not pathlib.Path({str(done)!r}).exists():
             time.sleep(0.1)
     return kept(*given, **named)
-query_sink_table.QueryTable.commit = patient
+query_batch_commits.QueryTable.commit = patient
 """

@@ -38,8 +38,8 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TopicState
 from headgate.data_plane.spark.query_rows import cast_to_table_rows
 from headgate.operations.control.operator_claim import make_claim
-from headgate.spark import batches, query_sink_table
-from headgate.spark.query_sink_table import QueryTable
+from headgate.spark import batches, query_batch_commits
+from headgate.spark.query_batch_commits import QueryTable
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("city", pa.string())])
 
@@ -90,7 +90,9 @@ def test_query_18_a_batch_that_took_too_long_is_not_committed(history: History) 
 
         def slow(*given: object) -> object:
             clock = time.monotonic
-            moved = patch.object(query_sink_table.time, "monotonic", lambda: clock() + limit_s + 1)
+            moved = patch.object(
+                query_batch_commits.time, "monotonic", lambda: clock() + limit_s + 1
+            )
             late.append(moved)
             result = kept(*given)
             moved.start()
@@ -118,7 +120,7 @@ def test_query_14_a_stopped_sink_takes_no_batch_and_a_paused_one_waits(history: 
         table = query._open_or_reuse_table("q")
         table._wait = resume
         query(frame(5, 9), 0)
-    assert looked == [query_sink_table.LOOK_AGAIN_S]
+    assert looked == [query_batch_commits.LOOK_AGAIN_S]
     assert record_now(history).records == 12
     claim(history, "stop", stopped=True)
     with closing(one_batch(history, 12, start=9, name="e")) as query, pytest.raises(SinkStopped):

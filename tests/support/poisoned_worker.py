@@ -45,7 +45,7 @@ def run_sink(file: Path, report: TurnReport) -> None:
             while not stop.wait(0.1):
                 report.on_turn(word)
         case _:
-            from headgate.operations.cli.warm_parent import run_sink as run_real_sink
+            from headgate.operations.cli.warm_parent_process import run_sink as run_real_sink
 
             run_real_sink(file, report)
 

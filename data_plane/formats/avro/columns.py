@@ -24,13 +24,13 @@ from headgate.data_plane.formats.avro.decoder import (
     end_of_value_or_unsound,
 )
 from headgate.data_plane.formats.avro.schema import Avro
+from headgate.data_plane.formats.casting.counted_time_types import counted_type
 from headgate.data_plane.formats.casting.decimals import (
     VARIABLE_SCALE,
     DecodedDecimals,
     VariableScale,
     decode_decimals,
 )
-from headgate.data_plane.formats.casting.time_units import counted_type
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.utf8 import decode_text
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headgate.data_plane.formats.casting.time_units import counted_type
+from headgate.data_plane.formats.casting.counted_time_types import counted_type
 
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _LOGICAL = {

@@ -18,13 +18,13 @@ import pyarrow.types as pa_types
 
 from headgate.data_plane.formats.casting import epoch_times
 from headgate.data_plane.formats.casting import times as temporal
+from headgate.data_plane.formats.casting.counted_time_types import Counted
 from headgate.data_plane.formats.casting.decimals import (
     Unscaled,
     VariableScale,
     split_by_scale,
     unscaled_to_decimals,
 )
-from headgate.data_plane.formats.casting.time_units import Counted
 from headgate.data_plane.formats.connect.arrow_schema import Unread
 from headgate.data_plane.formats.json import columns
 from headgate.data_plane.formats.json import values as json_values

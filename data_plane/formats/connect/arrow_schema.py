@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.data_plane.formats import field_names as names
+from headgate.data_plane.formats.casting.counted_time_types import Counted, counted_type
 from headgate.data_plane.formats.casting.decimals import (
     VARIABLE_SCALE,
     Unscaled,
     VariableScale,
 )
-from headgate.data_plane.formats.casting.time_units import Counted, counted_type
 from headgate.data_plane.formats.column_options import ColumnRule, with_read_options_of_rule
 
 _DEPTH_MAX = 64

@@ -15,7 +15,7 @@ from typing import Any
 
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats.avro.schema import UnfitSchema
-from headgate.data_plane.formats.casting.time_units import counted_type
+from headgate.data_plane.formats.casting.counted_time_types import counted_type
 from headgate.data_plane.formats.connect import schema_inference
 
 _DEPTH_MAX = 64

@@ -39,7 +39,7 @@ class _SplitOptions(NamedTuple):
     own: dict[str, str]
 
 
-def _split_options_with_defaults(
+def _split_off_registry_options(
     options: Mapping[str, str], further_choices: Mapping[str, Sequence[str]] | None = None
 ) -> _SplitOptions:
     """Return the registry's options, and the rest with defaults. Raises ``ValueError``."""
@@ -77,7 +77,7 @@ class RegistryAvroRecords(FramedRecords):
     keeps_nulls = "value.converter.ignore.default.for.nullables=true"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _split_options_with_defaults(options)
+        of_registry, taken = _split_off_registry_options(options)
         registry = SchemaRegistry.shared_for_settings(of_registry)
 
         def open_writer_format(frame: bytes) -> AvroWriterFormat:
@@ -113,7 +113,7 @@ class RegistryJsonRecords(FramedRecords):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _split_options_with_defaults(options, {SCHEMA: (USE, IGNORE)})
+        of_registry, taken = _split_off_registry_options(options, {SCHEMA: (USE, IGNORE)})
         registry = SchemaRegistry.shared_for_settings(of_registry)
         plain = JsonRecords()
 
@@ -133,7 +133,7 @@ class RegistryProtobufRecords(FramedRecords):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_registry, taken = _split_options_with_defaults(options)
+        of_registry, taken = _split_off_registry_options(options)
         if taken[FRAMING] == APICURIO_HEADER:
             raise ValueError(
                 f"{FRAMING} cannot be {APICURIO_HEADER} here: such a message has its type in a "

@@ -200,7 +200,7 @@ class RowExpiry(MaintenanceCommit):
         dead = {path: self._dead_rows.dead_positions_of(io, head, path) for path in (*whole, *due)}
         alive = {path: live for path, rows in due.items() if (live := rows - dead[path])}
         by_path = {file.file_path: file for file in others}
-        parts, left = self._files_worth_position_deletes(table, alive, by_path, of)
+        parts, left = self._files_to_mark_now(table, alive, by_path, of)
         return DueRows(
             head,
             whole,
@@ -227,7 +227,7 @@ class RowExpiry(MaintenanceCommit):
             self._limit_ms, time_column
         )
 
-    def _files_worth_position_deletes(
+    def _files_to_mark_now(
         self,
         table: Table,
         due_rows: Mapping[str, BitMap64],

@@ -14,7 +14,7 @@ from headgate.control_protocol.events import Presence, StartCommit, WriteStatus
 from headgate.control_protocol.ports import BatchFailed, BatchWritten, PartitionResult
 from headgate.coordinator import machine
 from headgate.coordinator.file_admission import Prefixes
-from headgate.participant import batches, coordinator_term
+from headgate.participant import batches, heard_coordinator
 from headgate.participant import machine as participant
 from headgate.participant.state import State
 
@@ -102,7 +102,7 @@ def abandons_its_batch(right: Any, state: State, number: Any) -> Any:
     return right(batches._with_run_ended(state, state.run), number)
 
 
-@FAMILY.replaces("ANSWER-1", (coordinator_term, "take_work_as_status"))
+@FAMILY.replaces("ANSWER-1", (heard_coordinator, "take_work_as_status"))
 def silent_about_unknown(right: Any, state: State, number: int) -> Any:
     """Silence instead of unknown."""
     state, status = right(state, number)

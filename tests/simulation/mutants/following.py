@@ -145,7 +145,7 @@ def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=files)
 
 
-@FAMILY.replaces("LEDGER-1", (machine, "judge_read_tables"))
+@FAMILY.replaces("LEDGER-1", (machine, "suspend_or_take_in_read_tables"))
 def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
     after, tells = right(state, given, now_ms)

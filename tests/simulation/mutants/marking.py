@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from simulation.mutants.mutant import Family
 
-from headgate.data_plane.write.marked_deletes import MarkedDeletes
+from headgate.data_plane.write.delete_marking import MarkedDeletes
 from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True, keyed=True)

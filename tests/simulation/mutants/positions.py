@@ -11,7 +11,7 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.offsets import Offsets
-from headgate.participant import batches, coordinator_term
+from headgate.participant import batches, heard_coordinator
 from headgate.participant import machine as participant
 from headgate.participant.batches import drop_unannounced_work, empty_range
 from headgate.participant.state import State
@@ -102,8 +102,10 @@ def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> Stat
     """Work that contradicts C is kept."""
     if settled_to < state.term.settled_to:
         return state
-    pending = tuple(own for own in state.said.pending if coordinator_term._is_late(own, settled_to))
-    chained = coordinator_term._offsets_after_late_statuses(offsets, pending)
+    pending = tuple(
+        own for own in state.said.pending if heard_coordinator._is_late(own, settled_to)
+    )
+    chained = heard_coordinator._offsets_after_late_statuses(offsets, pending)
     owned = batches._with_learned_positions(state.work.owned, chained, settled_to)
     return replace(
         state,
@@ -149,13 +151,13 @@ def older_ack_applies() -> tuple[Planted, ...]:
     return (participant, "_on_coordinator_event", obeys), (participant, "apply_settlement", applies)
 
 
-@FAMILY.replaces("POSITION-3", (coordinator_term, "_offsets_after_late_statuses"))
+@FAMILY.replaces("POSITION-3", (heard_coordinator, "_offsets_after_late_statuses"))
 def not_chained(right: Any, offsets: Offsets, pending: Any) -> Offsets:
     """Late statuses are not chained onto C."""
     return offsets
 
 
-@FAMILY.replaces("POSITION-4", (coordinator_term, "_is_late"))
+@FAMILY.replaces("POSITION-4", (heard_coordinator, "_is_late"))
 def late_is_refused(right: Any, own: Any, settled_to: Any) -> bool:
     """A status behind L is taken for refused: its range is read and announced again."""
     return False

@@ -45,7 +45,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, OnDelete, Tombstones
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
-from headgate.spark.query_sink_table import require_settings_fit_query
+from headgate.spark.query_batch_commits import require_settings_fit_query
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)

@@ -28,8 +28,8 @@ from headgate.participant.state import State
 
 FOLDER = Path(headgate.participant.__path__[0])
 OWNERS = {
-    "Term": "coordinator_term",
-    "Announced": "coordinator_term",
+    "Term": "heard_coordinator",
+    "Announced": "heard_coordinator",
     "Work": "batches",
     "BatchRun": "batches",
     "SourceEnds": "batches",

@@ -110,7 +110,7 @@ for module in warm_parent._WARM:
     importlib.import_module(module)
 grown()
 held = os.listdir("/proc/self/fd"), os.listdir("/proc/self/task")
-warm_parent._warm_up()
+warm_parent._use_once_what_sinks_use()
 assert held == (os.listdir("/proc/self/fd"), os.listdir("/proc/self/task"))
 grown()
 """

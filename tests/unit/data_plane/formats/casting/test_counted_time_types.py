@@ -11,7 +11,7 @@ from unit.data_plane.formats import avro_worlds
 from unit.data_plane.formats.json_tables import plain_rows
 
 from headgate.data_plane.formats.avro.format import AvroRecords
-from headgate.data_plane.formats.casting.time_units import Counted, counted_type
+from headgate.data_plane.formats.casting.counted_time_types import Counted, counted_type
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
 

@@ -17,7 +17,7 @@ from pyarrow.fs import FileSystem, GcsFileSystem
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from headgate.tables.storage.call_timeouts import call_with_timeout
+from headgate.tables.storage.call_with_timeout import call_with_timeout
 
 CALL_S = 30.0
 SLOWEST_BYTES_S = 256 * 1024

@@ -15,7 +15,7 @@ from headgate.coordinator.file_admission import Prefixes
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import AdmissionCriteria, validate_statuses
 from headgate.participant.batches import empty_range
-from headgate.participant.coordinator_term import apply_settlement, enter_epoch
+from headgate.participant.heard_coordinator import apply_settlement, enter_epoch
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import Announced, Ownership, OwnStatus, State, Term, Work
 

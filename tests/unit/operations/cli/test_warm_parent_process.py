@@ -10,7 +10,7 @@ import pytest
 from unit.config.test_load import MINIMAL
 
 from headgate.control_protocol.errors import HeadgateError, StopSink
-from headgate.operations.cli import warm_parent
+from headgate.operations.cli import warm_parent_process
 from headgate.runtime.fleet.warm_parent import TurnReport, failure_event, try_write_event_line
 
 SECRET = "sesame-open"
@@ -26,9 +26,9 @@ def test_no_secret_is_among_the_last_words(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(warm_parent, "run", fails)
+    monkeypatch.setattr(warm_parent_process, "run", fails)
     with pytest.raises(HeadgateError) as caught:
-        warm_parent.run_sink(file, TurnReport(-1, file, "sink"))
+        warm_parent_process.run_sink(file, TurnReport(-1, file, "sink"))
     said = json.dumps(failure_event(caught.value, "trips"))
     assert SECRET not in said
     assert "no ***" in said

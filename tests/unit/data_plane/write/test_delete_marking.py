@@ -21,7 +21,7 @@ from headgate.data_plane.cdc.policy import (
     Tombstones,
     UnavailableValue,
 )
-from headgate.data_plane.write.marked_deletes import require_markable
+from headgate.data_plane.write.delete_marking import require_markable
 
 MARKED = {**COLUMNS, "deleted_at": "timestamptz"}
 TIME = dt.datetime(2026, 8, 1, 12, 0, 0, 123_000, dt.UTC)

@@ -18,9 +18,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.storage.file_io import needs_timeouts, open_file_io, without_timeouts
-from headgate.tables.storage.object_stores import file_io_properties
-from headgate.tables.storage.timeouts import (
+from headgate.tables.storage.bounded_file_io import (
     RETRIES_S,
     SLOWEST_BYTES_S,
     BoundedFiles,
@@ -28,6 +26,8 @@ from headgate.tables.storage.timeouts import (
     GcsFiles,
     call_with_timeout,
 )
+from headgate.tables.storage.file_io import needs_timeouts, open_file_io, without_timeouts
+from headgate.tables.storage.object_stores import file_io_properties
 
 SOON_S = 0.05
 
