@@ -80,6 +80,8 @@ class Buffers:
 
     def open(self, partitions: Iterable[TopicPartition]) -> None:
         """Own these from now on; nothing of them is kept until their position is known."""
+        partitions = tuple(partitions)
+        self.close(partitions)  # opened again: what was put before is delivered again
         self._buffers |= dict.fromkeys(partitions)
 
     def close(self, partitions: Iterable[TopicPartition]) -> None:

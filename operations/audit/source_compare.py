@@ -42,6 +42,8 @@ def find_sink_start_offsets(
 ) -> dict[TopicPartition, int | None]:
     """Return where the sink started in each partition; ``None`` if that expired with old snapshots.
 
+    ``from_earliest``: an expired start was the log's beginning.
+
     The first claim records it (rule EPOCH-1), and no later one: whatever is left when that has
     expired goes on from where others ended. Partitions that appear later start at their log's
     beginning.
@@ -55,8 +57,9 @@ def find_sink_start_offsets(
             known = topic_ids.get(at.topic)
             anew = known is not None and known != record.topic_ids.get(at.topic)
             if at in first_offsets and not anew:
-                if record.is_operator_claim:
-                    first_offsets[at] = min(first_offsets[at] or 0, offset)
+                first = first_offsets[at]
+                if record.is_operator_claim and first is not None:
+                    first_offsets[at] = min(first, offset)
                 continue
             if number == 0 and not history.complete and not _is_first_claim(record):
                 first_offsets[at] = unknown

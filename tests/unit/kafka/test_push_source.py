@@ -64,6 +64,16 @@ class Steered:
     def resume(self, partitions: object) -> None: ...
 
 
+def test_what_a_partition_held_that_is_opened_again_no_longer_counts() -> None:
+    at, buffers = TopicPartition("t", 0), Buffers(Steered(), bytes_max=100)
+    for _ in range(3):
+        buffers.open([at])
+        buffers.seek_to_positions({at: 0})
+        buffers.put([Record("t", 0, 0, 0, b"x" * 60)])
+        assert not buffers.is_full
+        assert buffers.end_offsets([at]) == {at: 1}
+
+
 def test_a_batch_that_is_done_again_waits_until_its_records_are_delivered_again() -> None:
     """Else its range would be claimed without its rows."""
     at, consumer, written = TopicPartition("t", 0), Steered(), []
