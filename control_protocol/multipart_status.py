@@ -1,7 +1,8 @@
 """Splits a status too large for one message, and joins it again (rules LOG-2, ANSWER-1).
 
-A status is the sum of its parts: any subset of its ranges, files and unknown partitions is itself a
-status, and all subsets together are the whole. It counts once, at its last missing part.
+A status is the sum of its parts: any subset of its ranges, files, troubles of tables and unknown
+partitions is itself a status, and all subsets together are the whole. It counts once, at its last
+missing part.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ STATUS_BYTES_MAX = 128 * 1024 * 1024
 
 HELD_BYTES_MAX = 2 * STATUS_BYTES_MAX
 _RANGES_PER_PIECE = 500
+_TROUBLES_PER_PIECE = 20
+"""Each has up to ``REASON_CHARACTERS_MAX`` characters of up to four bytes."""
 _SMALLER = "keep statistics of fewer columns (write.metadata.metrics.*), or lower files_max"
 _Item = TypeVar("_Item")
 
@@ -146,7 +149,9 @@ def _key_of(envelope: Envelope, status: WriteStatus) -> _Key:
 def _split_into_smallest(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
-    yield replace(empty, failure=status.failure, troubles=status.troubles)
+    yield replace(empty, failure=status.failure)
+    for troubles in _split_into_chunks(sorted(status.troubles.items()), _TROUBLES_PER_PIECE):
+        yield replace(empty, troubles=dict(troubles))
     for written in _split_into_chunks(sorted(status.written.items())):
         yield replace(empty, written=dict(written))
     for unknown in _split_into_chunks(sorted(status.unknown)):
@@ -157,9 +162,11 @@ def _split_into_smallest(status: WriteStatus) -> Iterator[WriteStatus]:
             yield replace(empty, tables=(replace(table, files=(file,)),))
 
 
-def _split_into_chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+def _split_into_chunks(
+    items: Iterable[_Item], chunk_size: int = _RANGES_PER_PIECE
+) -> Iterator[list[_Item]]:
     remaining = iter(items)
-    while chunk := list(islice(remaining, _RANGES_PER_PIECE)):
+    while chunk := list(islice(remaining, chunk_size)):
         yield chunk
 
 
@@ -225,4 +232,6 @@ def _describe_piece(piece: WriteStatus) -> str:
         for file in table.files:
             return f"table {table.table}: the description of data file {file.path}"
         return f"the name of table {table.table}"
+    if piece.troubles:
+        return f"what is wrong with table {min(piece.troubles)} and others"
     return "the failure, ranges or unknown partitions of a status"

@@ -58,7 +58,9 @@ class Redaction:
         """Return the event fit to travel: reasons are redacted, and bounded."""
         if isinstance(event, WriteStatus) and (event.failure is not None or event.troubles):
             failure = event.failure and self(event.failure)[:REASON_CHARACTERS_MAX]
-            troubles = {table: self(why) for table, why in event.troubles.items()}
+            troubles = {
+                table: self(why)[:REASON_CHARACTERS_MAX] for table, why in event.troubles.items()
+            }
             return replace(event, failure=failure, troubles=troubles)
         if isinstance(event, Settlement) and event.reason:
             return replace(event, reason=self(event.reason)[:REASON_CHARACTERS_MAX])

@@ -90,7 +90,7 @@ def find_missing_filled_tables(state: State, given: SecondariesRead) -> dict[str
 
 
 def find_tables_to_make_again(state: State, troubles: Troubles) -> frozenset[str]:
-    """Return the missing tables that are not suspended, because the settings ask for new ones."""
+    """Return the missing tables if the settings ask for new ones, also those that are suspended."""
     if not state.identity.makes_anew:
         return frozenset()
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))

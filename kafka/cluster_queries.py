@@ -55,7 +55,7 @@ _MOST_TELLING = [
 
 
 def with_log_silenced(settings: Mapping[str, str]) -> dict[str, str]:
-    """Switch off librdkafka's own log: our errors report what goes wrong."""
+    """Switch off librdkafka's own log, unless a person set it: our errors say what is wrong."""
     return {"log_level": "0", **settings}
 
 

@@ -206,7 +206,7 @@ class SecondaryTables:
             view.schema_id,
             view.spec_id,
             view.data_root,
-            changes if want.at.uuid else ("made",),
+            changes,
             refused,
         )
 

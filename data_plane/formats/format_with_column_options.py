@@ -158,7 +158,8 @@ class RuledColumns:
             if place is None:
                 place = len(layers)
                 layers.append(_Layer())
-                assert layers[place].add_path_if_possible(path), "there is nothing else in it"
+                is_added = layers[place].add_path_if_possible(path)
+                assert is_added, "there is nothing else in it"
             layer_of[name] = place
         steps = {step.name: step for path in self._paths.values() for step in path[:-1]}
         return [layer.build_schema(steps) for layer in layers], layer_of

@@ -33,14 +33,17 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class StopResult:
-    """``record`` is what the table says; ``participants`` had not left when patience ran out."""
+    """``record`` is what the table says; ``participants`` had not left when patience ran out.
+
+    They are ``None`` if the brokers do not say who is there.
+    """
 
     record: CommitRecord
-    participants: tuple[str, ...]
+    participants: tuple[str, ...] | None
 
 
 def stop_sink(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopResult:
-    """Stop the sink, and wait until its participants have left.
+    """Stop the sink, and wait for a while until its participants have left.
 
     If the sink is working, it commits what is written first. Raises ``ConfigurationError`` for a
     sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` if the
@@ -111,15 +114,23 @@ def _without_delivered_if_single_table(tables: SinkTables, record: CommitRecord)
     return record.with_pending(tables.undelivered_commits(record))
 
 
-def _wait_and_find_remaining_members(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
-    """Return who is still there, and tell them again: one notice may not have been confirmed."""
+def _wait_and_find_remaining_members(
+    settings: SinkSettings, patience_s: float
+) -> tuple[str, ...] | None:
+    """Return who is still there, and tell them again: one notice may not have been confirmed.
+
+    ``None``: the brokers did not say who is there.
+    """
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S
-    while alive := tuple(each.member for each in read_status(settings).participants):
+    while True:
+        status = read_status(settings)
+        alive = tuple(each.member for each in status.participants)
+        if status.participants_known and not alive:
+            return ()
         if time.monotonic() > until_s:
-            break
-        if time.monotonic() > again_s:
+            return alive if status.participants_known else None
+        if alive and time.monotonic() > again_s:
             announce_command(settings, "stop")
             again_s = time.monotonic() + _SAID_AGAIN_S
         time.sleep(_LOOKED_AT_S)
-    return alive

@@ -99,10 +99,12 @@ def draw_bar_chart(
 
 def format_number(value: float) -> str:
     """Write 1234567 as 1.23 M; small numbers as they are."""
-    for size, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == ' k' else size):.3g}{letter}"
-    return f"{value:.0f}" if value == int(value) else f"{value:.3g}"
+    # From 999,500 on it is 1 M: three figures of thousands would be 1e+03.
+    units = ((0.9995e12, 1e12, "T"), (0.9995e9, 1e9, "G"), (0.9995e6, 1e6, "M"), (1e4, 1e3, "k"))
+    for least, unit, letter in units:
+        if abs(value) >= least:
+            return f"{value / unit:.3g} {letter}"
+    return f"{value:.0f}" if value == int(value) or abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def shorten_name(name: str, characters: int = 26) -> str:

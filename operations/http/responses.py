@@ -53,7 +53,14 @@ def html_answer(status: int, html: str, content_security_policy: str) -> Answer:
 
 
 def is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
-    return query.get(name, ["false"])[-1].lower() in ("true", "1", "")
+    """Return whether a query sets the flag; the name alone does. Raises ``ConfigurationError``."""
+    text = query.get(name, ["false"])[-1]
+    if text.lower() in ("true", "1", ""):
+        return True
+    if text.lower() in ("false", "0"):
+        return False
+    # Somebody who asks for a rehearsal must not get the real thing.
+    raise ConfigurationError(f"{name} cannot be {text!r}", "it is true or false")
 
 
 def refusal_answer(status: int, error: str, hint: str = "") -> Answer:

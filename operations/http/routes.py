@@ -143,7 +143,7 @@ def answer_request(site: Site, request: Request) -> Answer:
         answer = refusal_answer(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(answer.status, answer.body, answer.content_type, login)
     try:
-        query = parse_qs(request.target.partition("?")[2])
+        query = parse_qs(request.target.partition("?")[2], keep_blank_values=True)
         return _answer_for_path(site, request, path, role, query=query)
     except HeadgateError as error:
         return error_answer(error)

@@ -13,6 +13,7 @@ from headgate.control_protocol.errors import ConnectorFileUnfit
 
 _SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SHAPES = (
     'take what Connect\'s REST gives, {"name": ..., "config": {...}}, its config alone, or a file '
@@ -125,7 +126,7 @@ def _parse_properties(path: Path, text: str) -> dict[str, str]:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield lines as Java joins them: a backslash at the end continues one."""
     begun, joined = 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_LINE_END.split(text), 1):
         stripped = line.lstrip()
         if not joined and (not stripped or stripped[0] in "#!"):
             continue
@@ -154,4 +155,6 @@ def _unescape(text: str) -> str:
             return chr(int(what[1:], 16))
         return _CONTROL.get(what, what)
 
-    return _ESCAPE.sub(unescape_match, text)
+    # Java's escapes are UTF-16: two of them may be one character, and one alone is none.
+    units = _ESCAPE.sub(unescape_match, text).encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "replace")

@@ -225,7 +225,7 @@ class Lineage:
             ):
                 epoch = self._epoch_of_commit(read, read.own[-1])
                 self._note.store(json.dumps([read.uuid, epoch.number]))
-        except Exception as trouble:  # noqa: BLE001 - as in _tell
+        except Exception as trouble:  # noqa: BLE001 - a report never stops the sink
             self._log_failure(trouble)
 
     def _epoch_of_commit(self, read: TableRead, commit: SinkCommit) -> Epoch:

@@ -121,7 +121,7 @@ class HudiCommits:
         except HeadgateError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was completed yet
-            java.close()
+            self.close()
             return Unknown(f"nothing was completed: {error_text(error)}")
         return self._send_commit(brought, config, java, instant)
 
@@ -136,9 +136,10 @@ class HudiCommits:
         config = self._place.read_config()
         if self._open is None or self._open[0] != config:
             self.close()
-            self._open = (config, self._java(self._place, config.schema))
+            self._open = None
             self._begun.clear()
-            self._on_table_changed()
+            self._on_table_changed()  # if it raises, the next call checks again
+            self._open = (config, self._java(self._place, config.schema))
         return self._open
 
     def _read_table(self, *, stores_copy: bool) -> TableView:

@@ -246,6 +246,6 @@ def _counts_agree(keys: KeyCounts, brought: list[Statistics], *, inserts_too: bo
 
 
 def _completion_ms_of(instant: Instant) -> int:
-    """Return when it was completed; refuse instants in a time zone other than UTC."""
+    """Return when it was completed; the table's instants are in UTC."""
     at = datetime.strptime(f"{instant.completed}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)

@@ -117,7 +117,7 @@ class ConnectJsonRecords:
                 yield np.array(rows, np.int64), schema_inference.with_default_precision(wanted)
 
     def nullable_fields_with_default(self, values: Sequence[bytes]) -> list[str]:
-        """Return what ``schema.nullable_fields_with_default`` says of the records' schemas."""
+        """Return what ``nullable_fields_with_default`` says of the records' schemas."""
         return [
             *{
                 name: None

@@ -30,7 +30,7 @@ _NO_PRECISION = "decimal(0, "
 
 
 def columns_of(schema: Any) -> Struct:
-    """Return the columns of a schema that ``schema`` reads; only a struct proposes any."""
+    """Return the columns of a schema that ``arrow_schema`` reads; only a struct proposes any."""
     kind = _infer_type(schema)
     return kind if isinstance(kind, Struct) else Struct()
 

@@ -26,7 +26,7 @@ class UnfitTypes(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``kind`` as in ``.proto``. ``presence``: whether absence is distinguished from zero."""
+    """``type`` as in ``.proto``. ``presence``: whether absence is distinguished from zero."""
 
     name: str
     number: int

@@ -97,7 +97,7 @@ class FramedRecords:
         return together
 
     def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        """Return which records have no field at the end of the path; none without a schema does."""
+        """Return which records have no field at the path's end: all of those without a schema."""
         result = np.ones(len(values), np.bool_)
         for share in self._split_by_writer_format(values):
             if share.reader is not None:

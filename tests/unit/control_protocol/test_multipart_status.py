@@ -17,6 +17,7 @@ from headgate.control_protocol.events import TableStatus, WriteStatus, WrittenRa
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TopicPartition
 from headgate.control_protocol.multipart_status import PART_BYTES_MAX, Assembler, split_status
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.tables.iceberg.data_file import FileDetail
 
 
@@ -30,6 +31,20 @@ THREE = [envelope(part) for part in split_status(status_of(9), 700)]
 
 def test_an_ordinary_status_stays_one_message() -> None:
     assert split_status(status_of(3)) == [status_of(3)]
+
+
+def test_suspend_1_troubles_of_however_many_tables_travel_and_stop_nobody() -> None:
+    """Each text has at most so many characters, and characters have up to four bytes."""
+    troubles = {f"db.t{n}": "HG-103 \N{GRINNING FACE}" * 4_000 for n in range(400)}
+    bounded = Redaction().redact_event(WriteStatus(1, troubles=troubles))
+    assert isinstance(bounded, WriteStatus)
+    assert {len(why) for why in bounded.troubles.values()} == {REASON_CHARACTERS_MAX}
+    parts = split_status(bounded)
+    assert len(parts) > 1
+    assembler = Assembler()
+    *early, last = (envelope(part) for part in parts)
+    assert all(assembler.add_part(sent) is None for sent in early)
+    assert assembler.add_part(last) == envelope(bounded)
 
 
 @given(STATUSES, st.integers(500, 2_000), st.randoms(use_true_random=False))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 from unit.operations.audit.test_audit_pending_commits import Owing
 from unit.operations.filled_table import SINK, FilledTable
@@ -15,6 +16,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.operations.cli import stop_and_start
 from headgate.operations.control import stop as module
 from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.control.stop import (
@@ -36,7 +38,8 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Alive:
 
     def status(_: object) -> SimpleNamespace:
         condition = "running" if found else "not running"
-        return SimpleNamespace(condition=condition, participants=[found.pop()] if found else [])
+        there = [found.pop()] if found else []
+        return SimpleNamespace(condition=condition, participants=there, participants_known=True)
 
     monkeypatch.setattr(module, "read_status", status)
     monkeypatch.setattr(module, "_LOOKED_AT_S", 0)
@@ -125,6 +128,23 @@ def test_a_sink_that_cannot_pause_is_stopped_all_the_same(
     record = table.read().record
     assert record is not None
     assert record.stopped
+
+
+def test_brokers_that_do_not_say_who_is_there_are_no_proof_that_nobody_is(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = SimpleNamespace(condition="not known", participants=[], participants_known=False)
+    monkeypatch.setattr(module, "read_status", lambda _: silent)
+    done = stop_sink(settings, patience_s=0.01)
+    assert done.participants is None
+    assert done.record.stopped
+    monkeypatch.setattr(stop_and_start, "warn_if_fleet_may_undo", lambda *_: None)
+    monkeypatch.setattr(stop_and_start, "load_settings", lambda *_: settings)
+    monkeypatch.setattr(module, "stop_sink", lambda of: done)
+    shown = CliRunner().invoke(stop_and_start.stop, [__file__])
+    assert shown.exit_code == 0, shown.output
+    assert "no participant works" not in shown.output
+    assert "who still works is not known: the brokers do not answer" in shown.output
 
 
 def test_commits_between_look_and_claim_are_no_reason_to_give_up(

@@ -376,6 +376,10 @@ def test_a_dry_run_says_what_it_would_change_and_changes_nothing(
             assert told["lines"]
         again = client.ask("PUT", "/api/v1/fleet/sinks/busy/start?dry_run=1", OPERATOR)
         assert json.loads(again.body)["changes"] is False
+        for query in ("dry_run", "dry_run=", "dry_run=TRUE"):
+            got = client.ask("PUT", f"/api/v1/fleet/sinks/busy/stop?{query}", OPERATOR)
+            assert json.loads(got.body)["dry_run"] is True
+        assert client.ask("PUT", "/api/v1/fleet/sinks/busy/stop?dry_run=on", OPERATOR).status == 400
     assert served.written == []
 
 

@@ -122,6 +122,14 @@ def test_a_body_that_cannot_be_meant_is_refused(serve: Serve, body: str) -> None
         assert json.loads(got.body)["error"]
 
 
+@pytest.mark.parametrize("query", ["dry_run=yes", "dry_run=tru", "dry_run=False%20"])
+def test_who_may_have_meant_a_rehearsal_gets_nothing_else(serve: Serve, query: str) -> None:
+    with serve(report()) as client:
+        got = client.ask("PUT", f"/api/v1/sinks/trips/stop?{query}", OPERATOR)
+        assert got.status == 400
+        assert "dry_run cannot be" in json.loads(got.body)["error"]
+
+
 def test_hostile_texts_are_shown_as_text(serve: Serve) -> None:
     hostile = report(
         last_error=ERROR.__class__("HG-403", NASTY, NASTY, NOW),

@@ -46,6 +46,19 @@ def test_another_file_is_refused_with_its_place(tmp_path: Path, text: str, said:
     assert said in error.value.message
 
 
+def test_lines_and_escapes_are_javas(tmp_path: Path) -> None:
+    """Only CR and LF end a line, and two escapes may be one character."""
+    file = tmp_path / "connector.properties"
+    text = "name=\\ud83d\\ude00 \\ud83d\ntopics=a\u2028b\x85c\fd\nx=\\u0041\r\ny=1\n"
+    file.write_text(text, newline="")
+    assert read_connector(file) == {
+        "name": "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER}",
+        "topics": "a\u2028b\x85c\fd",
+        "x": "A",
+        "y": "1",
+    }
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConnectorFileUnfit, match="cannot be read"):
         read_connector(tmp_path / "none.json")
