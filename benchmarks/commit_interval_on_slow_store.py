@@ -30,7 +30,7 @@ from support.object_store import ObjectStore
 from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 PARTITIONS = 4
 WARM_COMMITS = 5
@@ -84,7 +84,7 @@ def main() -> None:
     asked.add_argument("--rate", type=int, default=5_000)
     asked.add_argument("--seconds", type=float, default=30)
     given = asked.parse_args()
-    jars = fetch_broker_jars()
+    jars = ensure_broker_jars()
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(Path(folder), jars) as broker:
         print("catalog | commits | p50 ms | p99 ms | load")
         for kind in given.catalogs:

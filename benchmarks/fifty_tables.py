@@ -27,7 +27,7 @@ from comparison.process_tree import Watch
 from comparison.target import CATALOG, NAMESPACE
 from comparison.topic import Topic
 from comparison.workloads import TAXI, Workload, taxi
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 from rivals.flink import flink_command, flink_settings, lines, source_table
@@ -218,7 +218,7 @@ def main() -> None:
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = given.home or Path(folder)
-        with EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="1g") as kafka:
+        with EmbeddedKafka(home / "kafka", ensure_broker_jars(), heap="1g") as kafka:
             for system in given.systems:
                 measure(system, given, home, kafka.bootstrap)
 

@@ -44,10 +44,12 @@ def spark(told: Mapping[str, Any]) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    from headgate.operations.java_installation import fetch_jars, user_cache_folder
+    from headgate.operations.java_installation import ensure_jars, user_cache_folder
     from headgate.tables.hudi.jvm import open_spark_context
 
-    connector = fetch_jars(user_cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
+    connector = ensure_jars(
+        user_cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA]
+    )
     jars = [told["bundle"], *map(str, connector.iterdir())]
     conf = {"spark.jars": ",".join(jars), "spark.master": "local[2]"}
     session = SparkSession(open_spark_context(conf, {}))
@@ -188,7 +190,7 @@ def main() -> None:
 
     from comparison.topic import Topic
     from comparison.workloads import WORKLOADS
-    from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+    from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--rows", type=int, default=2_000_000)
@@ -202,7 +204,7 @@ def main() -> None:
         (home / "zookeeper").mkdir()
         with (
             zookeeper(home / "zookeeper") as server,
-            EmbeddedKafka(home / "kafka", fetch_broker_jars()) as broker,
+            EmbeddedKafka(home / "kafka", ensure_broker_jars()) as broker,
         ):
             topic = Topic(broker.bootstrap, "trips", WORKLOADS["taxi"], 2)
             topic.fill(given.rows)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.runtime.fleet.linux_process_calls import private_bytes, process_tree
 
 PARTITIONS = 6
@@ -174,7 +174,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         kafka = Path(folder, "kafka")
-        broker = stack.enter_context(EmbeddedKafka(kafka, fetch_broker_jars()))
+        broker = stack.enter_context(EmbeddedKafka(kafka, ensure_broker_jars()))
         both = [("here", Path(sys.executable))]
         both += [("beside", asked.beside)] if asked.beside else []
         workers = []

@@ -28,7 +28,7 @@ from integration.deployment import Deployment
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 TOPIC, PARTITIONS, RATE = "rows", 2, 1_000
 WARM_COMMITS = 5
@@ -60,7 +60,7 @@ def main() -> None:
     asked.add_argument("--rounds", type=int, default=10)
     asked.add_argument("--interval-ms", type=int, default=1_000)
     given = asked.parse_args()
-    jars = fetch_broker_jars()
+    jars = ensure_broker_jars()
     ordinary, new = [], []
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka(Path(folder), jars) as broker:
         ensure_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)

@@ -46,7 +46,7 @@ from integration.spark.cluster import standalone_cluster
 from spark_query.spark_programs import kafka_source_jars
 
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 TOPIC = "orders"
 SINKS = ("noop", "iceberg", "append", "headgate", "keyed", "records")
@@ -401,7 +401,7 @@ def main() -> None:
     asked = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
-        kafka = stack.enter_context(EmbeddedKafka(folder / "kafka", fetch_broker_jars()))
+        kafka = stack.enter_context(EmbeddedKafka(folder / "kafka", ensure_broker_jars()))
         produce(kafka.bootstrap, asked.records, asked.partitions)
         print_medians(measure(asked, folder, kafka.bootstrap))
 

@@ -38,10 +38,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from headgate.kafka.group_offsets import store_offset
+from headgate.kafka.group_offsets import commit_offset_with_metadata
 from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.kafka_connect.events import _parse_schema
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.connector_fence import name_of_mark_property
 
@@ -141,7 +141,7 @@ def fill(bootstrap: str, catalog: Catalog, announcements: int, commits: int) -> 
     for partition in range(PARTITIONS):
         end = len(range(partition, announcements, PARTITIONS))
         at = kafka.TopicPartition("trips", partition, end)
-        store_offset({"bootstrap.servers": bootstrap}, GROUP, at)
+        commit_offset_with_metadata({"bootstrap.servers": bootstrap}, GROUP, at)
 
 
 def files(home: Path, bootstrap: str, properties: dict[str, str]) -> tuple[Path, Path]:
@@ -177,7 +177,7 @@ def main() -> None:
             "uri": f"sqlite:///{home}/catalog.db",
             "warehouse": (home / "warehouse").as_uri(),
         }
-        with EmbeddedKafka(home / "kafka", fetch_broker_jars()) as broker:
+        with EmbeddedKafka(home / "kafka", ensure_broker_jars()) as broker:
             ensure_topic(broker.bootstrap, "trips", partitions=PARTITIONS)
             ensure_topic(broker.bootstrap, CONTROL, partitions=CONTROL_PARTITIONS)
             with closing(load_catalog("lake", properties)) as catalog:

@@ -26,7 +26,7 @@ from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.demo.producer import ensure_topic, produce
 from headgate.operations.http.app import serving_with_meters_if_configured
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars, find_free_port
 from headgate.participant.state import State
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
@@ -118,7 +118,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        with EmbeddedKafka(home / "kafka", fetch_broker_jars()) as broker:
+        with EmbeddedKafka(home / "kafka", ensure_broker_jars()) as broker:
             ensure_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
             produce(broker.bootstrap, TOPIC, records(asked.records), partitions=PARTITIONS)
             run(home, broker.bootstrap, "warm", asked.records, measured=True)

@@ -54,7 +54,7 @@ from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import (
     TableDeclaration,
     create_table_if_missing,
-    key_field_ids,
+    require_key_field_ids,
 )
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
@@ -170,7 +170,7 @@ class Table:
         if not gone:
             return files
         columns = key_file_schema(
-            table.schema(), key_field_ids(table.schema(), self.key), with_topic=False
+            table.schema(), require_key_field_ids(table.schema(), self.key), with_topic=False
         )
         count = len(gone["id"])
         keys = pa.table(

@@ -12,7 +12,7 @@ from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.tables.iceberg.catalog_types import (
     SQL_SCHEMES,
-    require_java_type,
+    require_supported_java_type,
     require_supported_type,
 )
 
@@ -26,7 +26,7 @@ def require_usable_catalog(settings: CatalogSettings) -> None:
     Raises ``CatalogRefused`` or ``ConfigurationError``.
     """
     if settings.backend is Backend.JAVA:
-        require_java_type(settings.name, settings.properties)
+        require_supported_java_type(settings.name, settings.properties)
         return
     require_supported_type(settings.name, settings.properties)
     database = sqlite_file(settings)

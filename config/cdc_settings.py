@@ -90,7 +90,7 @@ class ChangesSettings:
         return None if fails else self.growth_ms
 
     @property
-    def requires_multiple_of_partition_count(self) -> bool:
+    def partitions_grow_by_multiples_only(self) -> bool:
         """Return whether keys may move between old partitions unless these are multiplied."""
         return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
 

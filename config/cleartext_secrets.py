@@ -26,10 +26,10 @@ def find_keys_with_cleartext_secrets(document: Mapping[str, Any]) -> list[str]:
 
     ``document`` is what ``load.parse_with_document`` returns.
     """
-    return [*_find_cleartext_keys_in_section(document, SinkSettings, "")]
+    return [*_keys_with_cleartext_secrets_below(document, SinkSettings, "")]
 
 
-def _find_cleartext_keys_in_section(
+def _keys_with_cleartext_secrets_below(
     section: Mapping[str, Any], kind: type, at: str
 ) -> Iterator[str]:
     keys = keys_of(kind)
@@ -39,15 +39,15 @@ def _find_cleartext_keys_in_section(
             continue
         inner = key.inner_section
         if inner and isinstance(value, dict):
-            yield from _find_cleartext_keys_in_section(value, inner, where)
+            yield from _keys_with_cleartext_secrets_below(value, inner, where)
         elif inner and isinstance(value, list):
             for number, each in enumerate(value):
-                yield from _find_cleartext_keys_in_section(each, inner, f"{where}[{number}]")
+                yield from _keys_with_cleartext_secrets_below(each, inner, f"{where}[{number}]")
         elif isinstance(value, dict):
             is_properties = key.hint is Properties or typing.get_origin(key.hint) is Mapping
             for each, text in value.items() if is_properties else ():
                 if (
-                    _is_cleartext_secret(text)
+                    _is_set_without_reference(text)
                     if is_secret_name(each)
                     else _has_cleartext_url_secret(text)
                 ):
@@ -56,7 +56,7 @@ def _find_cleartext_keys_in_section(
             yield where
 
 
-def _is_cleartext_secret(value: Any) -> bool:
+def _is_set_without_reference(value: Any) -> bool:
     return bool(value) and not (isinstance(value, str) and REFERENCE.search(value))
 
 

@@ -79,7 +79,7 @@ def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
         else "",
         "table.schema": _schema_policy_text(settings.table.schema),
         **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
-        **_keyed_table_settings(settings),
+        **_keyed_settings_to_compare(settings),
         "format": _digest(
             [
                 form.type,
@@ -97,7 +97,7 @@ def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
         "transform": _transform_digest(settings),
         **({"shape": _shape_digest(settings)} if settings.shape else {}),
         **({"maintenance.rows_late": f"skip by {late_by}"} if late_by else {}),
-        **_route_settings(settings),
+        **_route_settings_to_compare(settings),
     }
 
 
@@ -109,7 +109,7 @@ def _transform_digest(settings: SinkSettings) -> str:
     return _digest([transform, "in-process"] if settings.transforms_in_process else transform)
 
 
-def _keyed_table_settings(settings: SinkSettings) -> Mapping[str, str]:
+def _keyed_settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
     """Return the settings that decide which row a record changes; empty without a key."""
     changes, key = settings.changes, settings.table.key
     if not settings.has_keyed_table:
@@ -136,7 +136,7 @@ def _shape_digest(settings: SinkSettings) -> str:
     return _digest([*rules, *lists])
 
 
-def _route_settings(settings: SinkSettings) -> Mapping[str, str]:
+def _route_settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
     """Return the settings that decide which table takes a record; empty for a single table."""
     tables = settings.tables
     if not tables:
@@ -174,7 +174,7 @@ def _options_to_compare(options: Properties) -> Mapping[str, str]:
     secret."""
     return {
         name: options[name] if name in ("schema", "descriptor") else shown
-        for name, shown in options.with_secrets_masked().items()
+        for name, shown in options.masked_values().items()
         if not name.startswith(_ADDRESSES)
     }
 

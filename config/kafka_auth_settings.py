@@ -87,7 +87,7 @@ class KafkaAuthSettings:
         """Return what clients need to know, as JSON: it holds references, never a secret."""
         return json.dumps(non_default_values_as_written(self), sort_keys=True)
 
-    def kafka_settings_with_auth(self, kafka: Properties) -> Properties:
+    def kafka_settings_with_auth_json(self, kafka: Properties) -> Properties:
         """Return Kafka's settings with the description, by which every client is made."""
         if not self:
             return kafka.without(AUTH) if AUTH in kafka else kafka
@@ -136,7 +136,7 @@ def require_valid_auth(
     if auth.type is AuthType.OIDC:
         require_safe_token_url(auth.token_url)
     if auth.type in (AuthType.OIDC, AuthType.AZURE):
-        _require_client_credential(auth, on_executors=on_executors)
+        _require_valid_kafka_credential(auth, on_executors=on_executors)
     region = auth.region or aws_region_of(kafka.get("bootstrap.servers", ""))
     if auth.type is AuthType.AWS_MSK_IAM and not region:
         _raise_auth_unfit(
@@ -215,7 +215,7 @@ def require_safe_token_url(url: str, section: str = "kafka.auth") -> None:
         )
 
 
-def _require_client_credential(auth: KafkaAuthSettings, *, on_executors: bool) -> None:
+def _require_valid_kafka_credential(auth: KafkaAuthSettings, *, on_executors: bool) -> None:
     needed = auth.type is AuthType.OIDC
     require_valid_client_credential(
         auth, "kafka.auth", is_required=needed, used_on_executors=on_executors

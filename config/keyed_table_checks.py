@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.cdc.policy import Envelope, Tombstones, field_to_use_instead
+from headgate.data_plane.cdc.policy import Envelope, Tombstones, hint_if_field_varies
 from headgate.data_plane.formats.column_options import FROM, parse_path
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.routing.keyed_routes import (
@@ -105,7 +105,7 @@ def _require_one_table_per_key(settings: SinkSections, route: Route, route_numbe
             'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
             "do; or let the route look at a header; or give each table a topic of its own",
         )
-    if instead := route.field and field_to_use_instead(changes.envelope, parse_path(route.field)):
+    if instead := route.field and hint_if_field_varies(changes.envelope, parse_path(route.field)):
         raise KeyUnfit(
             f"{where}: not every event has {route.field}, or has the same there",
             f"look at {instead}, or at a header; or give each table a topic of its own",
@@ -114,14 +114,14 @@ def _require_one_table_per_key(settings: SinkSections, route: Route, route_numbe
 
 def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> None:
     if table.columns:
-        from headgate.tables.iceberg.table_creation import key_field_ids
+        from headgate.tables.iceberg.table_creation import require_key_field_ids
 
-        key_field_ids(declaration_of(table).schema(), table.key)
+        require_key_field_ids(declaration_of(table).schema(), table.key)
     if settings.changes.marks_deleted_rows:
         _require_table_can_mark_deletes(settings, table)
     if settings.changes.history:
         _require_settings_keep_version_order(settings)
-    _require_readable_envelope(settings, table)
+    _require_readable_envelope_and_key(settings, table)
     _require_source_offset_columns(settings, table)
     _require_settings_fit_keyed_table(settings, table)
     _require_message_key_format(settings, table)
@@ -133,7 +133,7 @@ def _require_table_can_mark_deletes(settings: SinkSections, table: TableSettings
     assert changes is not None, "the table has a key"
     if settings.shape.where:
         raise KeyUnfit(
-            f"{changes.marking_setting} is set together with shape.where",
+            f"{changes.delete_marking_setting} is set together with shape.where",
             "a row that does not match would be kept, marked, with all its values; leave one out",
         )
     for column in table.columns:
@@ -220,7 +220,7 @@ def _require_default_changes_section(changes: ChangesSettings) -> None:
             )
 
 
-def _require_readable_envelope(settings: SinkSections, table: TableSettings) -> None:
+def _require_readable_envelope_and_key(settings: SinkSections, table: TableSettings) -> None:
     """Require a format that can look into the envelope, and key columns without a default."""
     envelope, wanted = settings.changes.envelope, settings.format
     made = create_record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)

@@ -112,14 +112,14 @@ def _build_settings(document: Mapping[str, Any], kind: type[_Settings]) -> _Sett
     """Build the settings that a document says. Raises ``ConfigurationError``."""
     kafka = document.get("kafka")
     if isinstance(kafka, dict):
-        _require_quoted_kafka_keys(kafka, kind)
+        _require_quoted_known_kafka_keys(kafka, kind)
     source = document.get("source")
     if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
         # TOML has moments, and the settings a text.
         source = {**source, "start_at": source["start_at"].isoformat()}
         document = {**document, "source": source}
     try:
-        adapter = _settings_adapter_of(typing.cast("Any", kind))
+        adapter = _build_settings_adapter(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
         plain = json.dumps(_to_json_value(document, kind))
         settings = typing.cast("_Settings", adapter.validate_json(plain, strict=True))
@@ -130,19 +130,19 @@ def _build_settings(document: Mapping[str, Any], kind: type[_Settings]) -> _Sett
     return settings
 
 
-def _require_quoted_kafka_keys(kafka: Mapping[str, Any], kind_of_file: type) -> None:
+def _require_quoted_known_kafka_keys(kafka: Mapping[str, Any], kind_of_file: type) -> None:
     for key, value in kafka.items():
         if isinstance(value, dict):
             raise ConfigurationError(
                 f"kafka.{key} is a section",
                 "Kafka's keys contain dots, so write them in quotes: "
-                f'"{_dotted_key_of_section(key, value)}" = ...',
+                f'"{_dotted_key_without_quotes(key, value)}" = ...',
             )
         if kafka_keys.why_key_refused(key) == "":
             raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED, kind_of_file)
 
 
-def _dotted_key_of_section(key: str, value: Any) -> str:
+def _dotted_key_without_quotes(key: str, value: Any) -> str:
     """Return the dotted key that became sections of each other for lack of quotes."""
     while isinstance(value, dict):
         inner = next(iter(value), "...")
@@ -158,7 +158,7 @@ def _shorten_message(text: str) -> str:
 
 
 @functools.cache
-def _settings_adapter_of(kind: type) -> TypeAdapter[Any]:
+def _build_settings_adapter(kind: type) -> TypeAdapter[Any]:
     """Return what builds the settings, made once: a waiting command loads its file often."""
     for section in {kind, *_iterate_section_types(kind)}:
         forbid = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -243,7 +243,7 @@ def _section_keys_at(where: Iterable[str | int], kind_of_file: type) -> Mapping[
 def _not_a_choice_error(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
     return ConfigurationError(
         f"{at} cannot be {value!r}",
-        f"it is one of {', '.join(choices)}{_suggest_nearest_word(value, choices)}",
+        f"it is one of {', '.join(choices)}{_did_you_mean_suffix(value, choices)}",
     )
 
 
@@ -255,7 +255,7 @@ def _unknown_key_error(
     hint = (
         f"{key} stands in {homes}"
         if homes and not close
-        else _suggest_nearest_word(key, known).lstrip("; ")
+        else _did_you_mean_suffix(key, known).lstrip("; ")
     )
     return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference/settings.md")
 
@@ -266,7 +266,7 @@ def _sections_with_key(key: str, kind_of_file: type) -> list[str]:
     return [s.name for s in sections if s.inner_section and key in keys_of(s.inner_section)]
 
 
-def _suggest_nearest_word(word: Any, known: Collection[str]) -> str:
+def _did_you_mean_suffix(word: Any, known: Collection[str]) -> str:
     matches = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else ""
 

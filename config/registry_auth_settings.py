@@ -67,15 +67,15 @@ class RegistryAuthSettings:
     def __bool__(self) -> bool:
         return self.type is not RegistryAuthType.NONE
 
-    def options_with_auth(self, options: Properties, format_name: str) -> Properties:
+    def options_with_auth_json(self, options: Properties, format_name: str) -> Properties:
         """Return a format's options with the description, if it is one that asks a registry."""
-        if not self or not _supports_registry_tokens(format_name):
+        if not self or not _takes_registry_tokens(format_name):
             return options.without(REGISTRY_AUTH) if REGISTRY_AUTH in options else options
         found = {**non_default_values_as_written(self), "section": _SECTION}
         return options.with_value(REGISTRY_AUTH, json.dumps(found, sort_keys=True))
 
 
-def _supports_registry_tokens(format_name: str) -> bool:
+def _takes_registry_tokens(format_name: str) -> bool:
     return format_name.endswith("-registry") and format_name != "glue-registry"
 
 
@@ -98,7 +98,7 @@ def require_valid_registry_auth(settings: SinkSections) -> None:
     auth = settings.format.auth
     require_keys_fit_auth_type(auth, _SECTION, _TAKES[auth.type], _NEEDS.get(auth.type, ()))
     names = (settings.format.type, settings.format.key_type)
-    if auth and not any(map(_supports_registry_tokens, names)):
+    if auth and not any(map(_takes_registry_tokens, names)):
         raise AuthenticationUnfit(
             f"[{_SECTION}] is set, and no format asks a registry that takes tokens",
             "remove it, or set format.type to avro-registry, json-registry or protobuf-registry; "

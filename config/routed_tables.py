@@ -54,7 +54,7 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
         require_valid_route(route, f"route {number}")
         _require_route_not_to_own_table(settings, route, number)
         if settings.transform:
-            _require_route_by_table_column(route, number)
+            _require_route_readable_from_rows(route, number)
         else:
             _require_readable_route_input(settings, number)
     _require_policies_fit_many_tables(settings)
@@ -99,7 +99,7 @@ def _require_readable_route_input(settings: SinkSections, route_number: int) -> 
             )
 
 
-def _require_route_by_table_column(route: Route, number: int) -> None:
+def _require_route_readable_from_rows(route: Route, number: int) -> None:
     """Refuse routes by value, header or record name, which a transform's rows no longer have."""
     if route.header or route.record or route.field not in ("", TABLE_COLUMN):
         seen = route.header or route.record or route.field
@@ -230,7 +230,7 @@ def _require_consistent_tables_section(settings: SinkSections) -> None:
     tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
-    _require_linger_below_expiry(settings)
+    _require_valid_linger_and_refresh(settings)
     _require_atomic_commit_possible(settings)
     if tables.create.schema is CreateFrom.OFF and (
         tables.create.partition_by or any(each.partition_by for each in tables.table)
@@ -267,7 +267,7 @@ def _require_atomic_commit_possible(settings: SinkSections) -> None:
             )
 
 
-def _require_linger_below_expiry(settings: SinkSections) -> None:
+def _require_valid_linger_and_refresh(settings: SinkSections) -> None:
     """LINGER-1: refuse a linger in which pending commits would expire, and a valid-through refresh
     below 0."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART

@@ -20,7 +20,7 @@ from headgate.control_protocol.secret_references import (
     read_reference,
 )
 from headgate.data_plane.formats.column_options import Constant
-from headgate.tables.jvm_start import note_variable_hidden_from_jvms
+from headgate.tables.jvm_start import note_variable_to_hide_from_jvms
 
 # Resolves what a sink file refers to instead of holding it: variables and files.
 
@@ -77,7 +77,7 @@ def hide_referenced_variables_from_jvms(text: str) -> None:
     """Let no JVM inherit the variables that the text refers to."""
     for kind, name in REFERENCE.findall(text):
         if kind == "env":
-            note_variable_hidden_from_jvms(name)
+            note_variable_to_hide_from_jvms(name)
 
 
 _SECRET_NAME = re.compile(
@@ -203,7 +203,7 @@ class Properties(Mapping[str, str]):
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        return f"Properties({self.with_secrets_masked()})"
+        return f"Properties({self.masked_values()})"
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
@@ -239,7 +239,7 @@ class Properties(Mapping[str, str]):
         left = {key: value for key, value in self._values.items() if key != name}
         return Properties(left, self._secret_names, self._parts)
 
-    def with_secrets_masked(self) -> dict[str, str]:
+    def masked_values(self) -> dict[str, str]:
         """Return the properties with secrets masked."""
         return {
             name: MASK if name in self._secret_names else with_url_password_masked(value)

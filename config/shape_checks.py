@@ -22,12 +22,12 @@ _TEXT, _DIGESTS = "string", ("fixed(32)", "binary")
 def require_valid_shape(settings: SinkSections) -> None:
     """Raises ``ShapeUnfit``; the columns of a table that nobody declares are compared later."""
     shape = settings.shape
-    _require_hash_key(settings)
+    _require_valid_hash_key(settings)
     if not shape:
         if shape.tables:
             raise ShapeUnfit("shape.tables is set without a rule", "add one, or leave it out")
         return
-    _require_unique_shape_names(settings)
+    _require_valid_shape_names_and_masks(settings)
     _require_readable_conditions(settings)
     _require_valid_shape_tables(settings)
     _require_hidden_columns_are_text(settings)
@@ -35,7 +35,7 @@ def require_valid_shape(settings: SinkSections) -> None:
         _require_hidden_values_nowhere_else(settings)
 
 
-def _require_hash_key(settings: SinkSections) -> None:
+def _require_valid_hash_key(settings: SinkSections) -> None:
     shape = settings.shape
     if bool(shape.hash) != bool(shape.hash_key):
         missing, there = ("hash", "hash_key") if shape.hash_key else ("hash_key", "hash")
@@ -53,7 +53,7 @@ def _require_hash_key(settings: SinkSections) -> None:
         )
 
 
-def _require_unique_shape_names(settings: SinkSections) -> None:
+def _require_valid_shape_names_and_masks(settings: SinkSections) -> None:
     """Refuse columns and expectations without a name or named twice, and masks that keep fewer
     than no characters."""
     shape = settings.shape

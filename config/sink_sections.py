@@ -148,8 +148,8 @@ class FormatSettings:
     """Tokens for the schema registry."""
 
     def __post_init__(self) -> None:
-        options = self.auth.options_with_auth(self.options, self.type)
-        key_options = self.auth.options_with_auth(self.key_options, self.key_type)
+        options = self.auth.options_with_auth_json(self.options, self.type)
+        key_options = self.auth.options_with_auth_json(self.key_options, self.key_type)
         object.__setattr__(self, "options", options)
         object.__setattr__(self, "key_options", key_options)
 
@@ -266,7 +266,7 @@ class SinkSections:
         app_name = self.spark.app_name or f"headgate-{self.name}"
         object.__setattr__(self, "source", replace(self.source, group_id=group_id))
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
-        object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth(self.kafka))
+        object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth_json(self.kafka))
         self._declare_deleted_at_columns()
         object.__setattr__(self, "table", require_single_primary_table(self.table, self.tables))
         quarantine = self.quarantine.table or f"{self.table.identifier}_quarantine"

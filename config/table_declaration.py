@@ -173,13 +173,13 @@ def require_valid_declaration(table: TableSettings) -> None:
     from headgate.tables.iceberg.table_creation import (
         build_partition_spec,
         build_sort_order,
-        require_possible_version,
+        require_possible_format_version,
         require_valid_upkeep_properties,
     )
 
     if table.create:
         try:
-            require_possible_version(schema, table.properties)
+            require_possible_format_version(schema, table.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
         require_valid_upkeep_properties(table.properties, "table.properties")

@@ -103,7 +103,7 @@ def require_valid_schema_policy(settings: SinkSections) -> None:
                 _require_unknown_fields_policy_supported(settings, f"{where}: ", wanted)
             if each.incompatible:
                 chosen = _parse_choice(f"{where}: incompatible", Incompatible, each.incompatible)
-                _require_can_ignore_incompatible(settings, f"{where}: ", chosen)
+                _require_incompatible_policy_supported(settings, f"{where}: ", chosen)
         return
     _require_valid_schema_settings(settings, "table.schema", settings.table.schema)
 
@@ -118,10 +118,10 @@ def _require_valid_schema_settings(
             f'set {section}.unknown_fields = "evolve", or leave it out',
         )
     _require_unknown_fields_policy_supported(settings, f"{section}.", schema.unknown_fields)
-    _require_can_ignore_incompatible(settings, f"{section}.", schema.incompatible)
+    _require_incompatible_policy_supported(settings, f"{section}.", schema.incompatible)
 
 
-def _require_can_ignore_incompatible(
+def _require_incompatible_policy_supported(
     settings: SinkSections, where: str, wanted: Incompatible
 ) -> None:
     """Require a format that knows field names: only it can read a record again column by column."""
@@ -380,9 +380,9 @@ def _require_valid_row_expiry(settings: SinkSections) -> None:
         )
     schema = parse_declared_schema(settings.table)
     if schema is not None and settings.table.type == ICEBERG:
-        from headgate.tables.iceberg.maintenance.row_expiry import require_expirable
+        from headgate.tables.iceberg.maintenance.row_expiry import require_expiry_time_column
 
-        require_expirable(settings.table.identifier, schema, column)
+        require_expiry_time_column(settings.table.identifier, schema, column)
 
 
 def _require_valid_table(table: TableSettings) -> None:

@@ -98,7 +98,7 @@ class WorkerSettings:
         require_valid_observability(TelemetrySettings(), self.http)
         _require_valid_fleet(self.fleet)
         _require_valid_worker(self.worker)
-        object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth(self.kafka))
+        object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth_json(self.kafka))
 
     @property
     def redaction(self) -> Redaction:

@@ -72,7 +72,7 @@ def from_json(text: str) -> Struct:
     return found
 
 
-def to_json_without_ids(columns: Struct) -> str:
+def struct_to_json_without_ids(columns: Struct) -> str:
     """Write the columns as Iceberg's JSON without ids."""
     return json.dumps(_type_to_json(columns))
 

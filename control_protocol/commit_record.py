@@ -45,7 +45,7 @@ def cohort_of_partition(cohorts: PartitionCohorts, topic: str, partition: int) -
     return sum(first <= partition for first in cohorts.get(topic, ()))
 
 
-def cohorts_of_kept_topics(
+def cohorts_without_recreated_topics(
     cohorts: PartitionCohorts, before: Mapping[str, TopicId], now: Mapping[str, TopicId]
 ) -> PartitionCohorts:
     """Return those of topics that were not re-created meanwhile."""
@@ -287,7 +287,7 @@ class CommitRecord:
         """Say that a person made this claim, and how."""
         return replace(self, command=command, actor=actor)
 
-    def with_transaction_after(self, earlier: CommitRecord) -> CommitRecord:
+    def as_commit_after(self, earlier: CommitRecord) -> CommitRecord:
         """Return this as the commit after ``earlier``, by the same coordinator."""
         epoch, number = earlier.transaction.epoch, earlier.transaction.number
         following = TransactionId(epoch, TransactionNumber(number + 1))
@@ -316,7 +316,7 @@ class CommitRecord:
             valid_through_ms=earlier.valid_through_ms,
         )
 
-    def with_next_batch(
+    def next_with_batch(
         self,
         *,
         transaction: TransactionId,
@@ -354,7 +354,7 @@ class CommitRecord:
             self,
             offsets=Offsets({**kept, **begin_offsets}),
             topic_ids={**self.topic_ids, **topic_ids},
-            cohorts=cohorts_of_kept_topics(self.cohorts, self.topic_ids, topic_ids),
+            cohorts=cohorts_without_recreated_topics(self.cohorts, self.topic_ids, topic_ids),
             valid_through_ms=None,
         )
 
@@ -379,7 +379,7 @@ class CommitRecord:
         return claim.with_author(command, actor)
 
     @property
-    def records_read(self) -> int:
+    def source_record_count(self) -> int:
         """Return how many source records the commit stands for."""
         changed = self.keys.record_count if self.keys else self.records
         return changed + self.quarantined + self.skipped

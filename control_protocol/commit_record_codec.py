@@ -177,12 +177,12 @@ def encode(record: CommitRecord) -> dict[str, str]:
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
     values = {
-        _VERSION: str(_format_version_needed(record)),
+        _VERSION: str(_record_version_needed(record)),
         "offsets": _offsets_to_text(record.offsets, record.topic_ids),
     }
     for leaf in _LEAVES:
         value = leaf.of(record)
-        if leaf.key in _REQUIRED or not _is_omitted(value):
+        if leaf.key in _REQUIRED or not _is_omitted_unless_required(value):
             values[leaf.key] = _CODECS[leaf.type].write(value)
     if record.replayed:
         values["replayed"] = _offsets_to_text(record.replayed.offsets, record.replayed.topic_ids)
@@ -219,7 +219,7 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     return record
 
 
-def _format_version_needed(record: CommitRecord) -> int:
+def _record_version_needed(record: CommitRecord) -> int:
     if record.cohorts:
         return COHORTS_VERSION
     return FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION
@@ -318,7 +318,7 @@ def _field_types(kind: Any) -> Mapping[str, Any]:
     }
 
 
-def _is_nested(hint: Any) -> bool:
+def _is_nested_dataclass(hint: Any) -> bool:
     return is_dataclass(hint)
 
 
@@ -327,7 +327,7 @@ def _leaf_fields(kind: Any, prefix: str = "") -> tuple[_Leaf, ...]:
     leaves: list[_Leaf] = []
     for name, hint in _field_types(kind).items():
         path = f"{prefix}{name}"
-        if _is_nested(hint):
+        if _is_nested_dataclass(hint):
             leaves += _leaf_fields(hint, f"{path}.")
         else:
             key = _KEYS.get(path, name.replace("_", "-"))
@@ -342,7 +342,7 @@ def _build_dataclass(kind: Any, values: Mapping[str, Any], prefix: str = "") -> 
         path = f"{prefix}{name}"
         if path in values:
             made[name] = values[path]
-        elif _is_nested(hint):
+        elif _is_nested_dataclass(hint):
             made[name] = _build_dataclass(hint, values, f"{path}.")
     return kind(**made)
 
@@ -379,7 +379,7 @@ def _list_codec(kind: Any, what: str) -> _Codec:
                 f"{len(values)} {what} in {len(text)} characters, at most "
                 f"{PENDING_COMMITS_MAX} in {TEXT_BYTES_MAX} are read"
             )
-        return compress_text(text)
+        return compress_text_if_long(text)
 
     def decode_items(text: str) -> tuple[Any, ...]:
         forms = json.loads(decompress_text(text, TEXT_BYTES_MAX))
@@ -416,7 +416,7 @@ def _parse_secondaries(text: str) -> Mapping[str, str]:
     return form
 
 
-def _is_omitted(value: Any) -> bool:
+def _is_omitted_unless_required(value: Any) -> bool:
     """Return whether no property is written for the value of a field that need not have one."""
     return value is None or value is False or value in ((), {})  # 0 is written, as any number
 
@@ -434,7 +434,7 @@ _CODECS: dict[Any, _Codec] = {
     int | None: _Codec(str, _parse_number),
     bool: _Codec(lambda value: "true" if value else "false", _parse_flag),
     Mapping[str, str]: _Codec(
-        lambda value: compress_text(_to_json(dict(value))), _parse_secondaries
+        lambda value: compress_text_if_long(_to_json(dict(value))), _parse_secondaries
     ),
     tuple[PendingCommit, ...]: _list_codec(PendingCommit, "pending commits"),
     tuple[Suspended, ...]: _list_codec(Suspended, "suspended tables"),
@@ -454,15 +454,15 @@ def _offsets_to_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     topics: dict[str, dict[str, object]] = {
         topic: {"id": topic_id} for topic, topic_id in topic_ids.items()
     }
-    for topic, runs in _group_adjacent_partitions(offsets).items():
+    for topic, runs in _offset_runs_by_topic(offsets).items():
         topics.setdefault(topic, {})["offsets"] = runs
     text = _to_json(topics)
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
         raise ValueError(f"{len(text)} characters, at most {OFFSETS_INFLATED_BYTES_MAX} are read")
-    return compress_text(text)
+    return compress_text_if_long(text)
 
 
-def _group_adjacent_partitions(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
+def _offset_runs_by_topic(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     """Join the offsets of neighbouring partitions, per topic, under the first of them."""
     topics: dict[str, dict[int, list[int]]] = {}
     previous: TopicPartition | None = None
@@ -518,7 +518,7 @@ PLAIN_CHARS_MAX = 2_000
 _DEFLATED = "zlib:"
 
 
-def compress_text(text: str) -> str:
+def compress_text_if_long(text: str) -> str:
     """Return the text as it is while it is short, else deflated, as ``zlib:<base64>``."""
     if len(text) <= PLAIN_CHARS_MAX:
         return text
@@ -555,12 +555,12 @@ def decompress_text(text: str, bytes_max: int) -> str:
 
 def filled_table_property(sink: SinkName, table: str) -> str:
     """Return the name of the ledger's property for a table."""
-    return f"{_filled_table_prefix(sink)}{table}"
+    return f"{_filled_table_property_prefix(sink)}{table}"
 
 
 def filled_table_uuids(sink: SinkName, properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return the UUIDs of the tables that the sink has filled, by their names."""
-    prefix = _filled_table_prefix(sink)
+    prefix = _filled_table_property_prefix(sink)
     return {
         name.removeprefix(prefix): uuid
         for name, uuid in properties.items()
@@ -612,5 +612,5 @@ def uuids_of_filled_tables_after(
     return filled_table_uuids(sink, {**kept, **added})
 
 
-def _filled_table_prefix(sink: SinkName) -> str:
+def _filled_table_property_prefix(sink: SinkName) -> str:
     return f"headgate.{sink}.filled."

@@ -31,7 +31,7 @@ def working_for_sink(sink: str) -> Iterator[None]:
         _SINK.reset(before)
 
 
-def in_same_sink_context(work: Callable[_P, _R]) -> Callable[_P, _R]:
+def bound_to_current_sink(work: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap ``work`` for another thread, so that it works for the sink of the calling thread."""
     sink = _SINK.get()
 

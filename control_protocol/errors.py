@@ -367,7 +367,7 @@ class StopBefore(StopSink):
         super().__init__(message, hint)
         self.first = first
 
-    def merge_places_in_place(self, others: Iterable[StopBefore]) -> StopBefore:
+    def merge_first_offsets_in_place(self, others: Iterable[StopBefore]) -> StopBefore:
         """Return it, with the places that the others have met, too."""
         self.first = reduce(
             Offsets.minimum_per_partition, (other.first for other in others), self.first
@@ -892,7 +892,7 @@ class WorkersSilent(RetryLater):
 _CHARACTERS_MAX = 500
 
 
-def first_line_of_error(error: BaseException) -> str:
+def type_and_first_line_of(error: BaseException) -> str:
     """Return type and first line: the rest of a driver's message is for its own authors."""
     text = str(error).strip().partition("\n")[0][:_CHARACTERS_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

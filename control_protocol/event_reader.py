@@ -27,7 +27,7 @@ class Listener:
         self.behind = True
         """Whether the place in the log from which everything is heard is lost."""
 
-    def seek_end_and_take_break_reason(self) -> str | None:
+    def seek_end_and_pop_discontinuity(self) -> str | None:
         """Seek the log's end. Return why it had broken off, if it had. Raises ``RetryLater``."""
         self._log.seek(self._log.end_offset())
         self.behind = False

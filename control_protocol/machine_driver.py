@@ -178,6 +178,6 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
     def _seek_log_end(self) -> None:
         """Seek the log's end *before* anything is appended, since every own event must be heard;
         tell the machine if the log had broken off."""
-        broken = self._listener.seek_end_and_take_break_reason()
+        broken = self._listener.seek_end_and_pop_discontinuity()
         if broken is not None:
             self._feed_machine(LogTruncated(broken))

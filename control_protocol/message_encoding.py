@@ -224,18 +224,20 @@ class Wire:
             return decode(plain)
         if named != self.sink:
             return Skipped(SkipReason.OTHER_SINK)
-        if self.statuses_of is not None and _is_status_of_other(plain, self.statuses_of):
+        if self.statuses_of is not None and _is_status_of_other_sender(plain, self.statuses_of):
             return Skipped(SkipReason.OTHER_SENDER)
         if sealed is None:
-            return Skipped(SkipReason.UNSIGNED) if self.keys else _decode_own_message(plain)
+            return (
+                Skipped(SkipReason.UNSIGNED) if self.keys else _decode_message_of_this_sink(plain)
+            )
         if not self.keys:
             return Skipped(SkipReason.SIGNED, "control.key is not set here")
         if not self.keys.is_genuine(sealed, self.sink, topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
-        return _decode_own_message(plain)
+        return _decode_message_of_this_sink(plain)
 
 
-def _is_status_of_other(message: bytes, sender: Sender) -> bool:
+def _is_status_of_other_sender(message: bytes, sender: Sender) -> bool:
     """Return whether the message is a status of anybody but this sender, from its first fields."""
     if not message.startswith(_STATUS):
         return False
@@ -247,7 +249,7 @@ def _is_status_of_other(message: bytes, sender: Sender) -> bool:
     return (form["member"], form["incarnation"]) != (sender.member, sender.incarnation)
 
 
-def _decode_own_message(message: bytes) -> Envelope | Skipped:
+def _decode_message_of_this_sink(message: bytes) -> Envelope | Skipped:
     """Decode a message of this sink: in a form that is unknown here, another version wrote it."""
     found = decode(message)
     if isinstance(found, Skipped) and found.reason is SkipReason.UNKNOWN_SCHEMA:

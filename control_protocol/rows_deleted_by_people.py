@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from headgate.control_protocol.commit_record_codec import compress_text, decompress_text
+from headgate.control_protocol.commit_record_codec import compress_text_if_long, decompress_text
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -138,7 +138,7 @@ def deleted_list_properties(
     for at, ranges in deleted.offsets.items():
         known = topics.setdefault(at.topic, {"id": deleted.topic_ids.get(at.topic, "")})
         known[str(at.partition)] = ",".join(_format_ranges(ranges))
-    text = compress_text(
+    text = compress_text_if_long(
         json.dumps({"rows": deleted.listed, "topics": topics}, separators=(",", ":"))
     )
     pieces = [text[place : place + CHARS_MAX] for place in range(0, len(text), CHARS_MAX)]

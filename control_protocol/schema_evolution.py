@@ -165,7 +165,7 @@ class _Growing:
         if not why:
             self._room -= 1
             kind = self._reduce_to_supported_type(wanted.type, path)
-            why = "" if kind is not None else _reason_for_no_column(wanted.type)
+            why = "" if kind is not None else _why_type_fits_no_column(wanted.type)
             self._room += kind is None
         if kind is None:
             self.refused.append(Refusal(path, why))
@@ -240,7 +240,7 @@ class _Growing:
                 return kind
 
 
-def _reason_for_no_column(kind: Type) -> str:
+def _why_type_fits_no_column(kind: Type) -> str:
     if not isinstance(kind, str):
         return "no field of it can be a column"
     return f"no column here can have the type {kind if len(kind) <= 40 else kind[:40] + '...'}"
@@ -257,7 +257,7 @@ def nesting_depth(kind: Type) -> int:
             return 0
 
 
-def large_objects_as_maps(proposed: Struct, existing: Struct) -> Struct:
+def wide_structs_as_maps(proposed: Struct, existing: Struct) -> Struct:
     """CREATE-2: turn new objects of more than 200 keys into maps; existing columns stay as they
     are."""
     known = {column.name for column in existing.fields}
@@ -265,23 +265,23 @@ def large_objects_as_maps(proposed: Struct, existing: Struct) -> Struct:
         tuple(
             column
             if column.name in known
-            else replace(column, type=_large_object_as_map(column.type))
+            else replace(column, type=_wide_structs_as_maps(column.type))
             for column in proposed.fields
         )
     )
 
 
-def _large_object_as_map(kind: Type) -> Type:
+def _wide_structs_as_maps(kind: Type) -> Type:
     match kind:
         case Struct(fields):
             inside = Struct(
-                tuple(replace(each, type=_large_object_as_map(each.type)) for each in fields)
+                tuple(replace(each, type=_wide_structs_as_maps(each.type)) for each in fields)
             )
             return struct_as_map(inside) if len(fields) > FIELDS_MAX else inside
         case ListOf(element):
-            return ListOf(replace(element, type=_large_object_as_map(element.type)))
+            return ListOf(replace(element, type=_wide_structs_as_maps(element.type)))
         case MapOf(key, value):
-            return MapOf(key, replace(value, type=_large_object_as_map(value.type)))
+            return MapOf(key, replace(value, type=_wide_structs_as_maps(value.type)))
         case _:
             return kind
 

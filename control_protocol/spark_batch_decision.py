@@ -163,7 +163,7 @@ def next_transaction(
     return TransactionId(Epoch(newest.epoch + 1 if newest else 1), TransactionNumber(1))
 
 
-def claim_of_query(
+def first_claim_of_query(
     batch: ProposedBatch,
     run: QueryRun,
     topic_ids: dict[str, TopicId],
@@ -202,7 +202,7 @@ def record_of_batch(
     ends = {at: max(end, stored.get(at, 0)) for at, end in batch.end.items()}
     span = sum(end - max(batch.begin[at], stored.get(at, 0)) for at, end in ends.items())
     counted = not (stateful or batch.by_number)
-    return before.with_next_batch(
+    return before.next_with_batch(
         transaction=transaction,
         coordinator=run.sender,
         offsets=stored.with_offsets({**ends, NEXT_BATCH: batch.number + 1}),

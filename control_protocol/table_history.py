@@ -109,7 +109,7 @@ class History:
         return sum(snapshot.removed_row_count for snapshot in self.foreign)
 
     @property
-    def complete_from_offsets(self) -> Mapping[TopicPartition, int]:
+    def begin_offsets_of_full_history(self) -> Mapping[TopicPartition, int]:
         """Return the offsets above which every commit, of whomever, is still there.
 
         What is missing below them may have been deleted, or passed over, by one that has expired.
@@ -186,7 +186,7 @@ class Newest:
     snapshots: int
     since_ms: int
 
-    def has_enough(self, examined: int, oldest_ms: int) -> bool:
+    def is_satisfied_by(self, examined: int, oldest_ms: int) -> bool:
         """Return whether so many, newest first, are enough; the last one is of that time."""
         return examined >= self.snapshots and oldest_ms <= self.since_ms
 

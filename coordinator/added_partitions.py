@@ -60,7 +60,7 @@ def hold_added_partitions(
             continue
         if count < total and known_topic_ids.get(topic, now.topic_id) != now.topic_id:
             raise _added_partitions_error(topic, count, total, _ANEW)
-        held += _held_of_topic_with_added(
+        held += _held_of_topic_after_growth(
             state, HeldPartitions(topic, now.topic_id, count, total, now_ms)
         )
     for each in (each for each in held if not each.admitted):
@@ -80,7 +80,7 @@ def hold_added_partitions(
     return replace(state, held=tuple(held)), told
 
 
-def _held_of_topic_with_added(state: State, added: HeldPartitions) -> list[HeldPartitions]:
+def _held_of_topic_after_growth(state: State, added: HeldPartitions) -> list[HeldPartitions]:
     """Return what is known of the topic with what was added behind it, which is younger.
 
     What it admitted before is held again where no commit has it: the epoch may have ended too
@@ -98,7 +98,7 @@ def _held_of_topic_with_added(state: State, added: HeldPartitions) -> list[HeldP
     return [*admitted, *held, *more]
 
 
-def with_long_deferred_marked(state: State, now_ms: int) -> State:
+def with_long_held_partitions_marked(state: State, now_ms: int) -> State:
     """Note what has been held for long enough when the sources are asked now."""
     growth_ms = state.identity.growth_ms
     if growth_ms is None or not state.held:
@@ -158,7 +158,7 @@ def held_partitions(state: State) -> frozenset[TopicPartition]:
     return frozenset(at for each in state.held if not each.admitted for at in each.partitions)
 
 
-def held_partitions_read_later(state: State) -> frozenset[TopicPartition]:
+def held_partitions_that_will_be_read(state: State) -> frozenset[TopicPartition]:
     """Return those whose records come later, so that valid-through waits for them (COMMIT-4)."""
     return held_partitions(state) if state.identity.growth_ms is not None else frozenset()
 

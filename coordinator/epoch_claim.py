@@ -10,7 +10,7 @@ from dataclasses import replace
 from headgate.control_protocol.commit_record import (
     CommitRecord,
     Suspended,
-    cohorts_of_kept_topics,
+    cohorts_without_recreated_topics,
     require_rollback_finished,
 )
 from headgate.control_protocol.errors import MissingRights, SecondaryForeign, TableRecreated
@@ -47,16 +47,16 @@ from headgate.coordinator.phase_steps import (
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
-    credible_heard_epoch,
+    credible_heard_epoch_or_zero,
     fit_offsets_to_sources,
     newest_epoch,
     next_epoch,
-    record_to_resume,
+    record_to_resume_from,
+    require_group_not_taken,
     require_not_stopped,
-    require_own_group,
-    require_own_sink,
     require_quarantine_intact,
     require_record_not_too_large,
+    require_sink_name_not_taken,
     require_sources_fit_in_start,
     require_sources_unshared,
     require_table_not_recreated,
@@ -68,11 +68,11 @@ from headgate.coordinator.secondary_delivery import (
 )
 from headgate.coordinator.secondary_pending_commits import (
     claims_needed_of_secondaries,
-    expired_commits_to_record,
+    expired_commits_for_record,
     find_overdue_commits,
     find_undelivered_commits,
     pending_commits_without,
-    require_secondaries_own_not_ahead,
+    require_secondaries_own_and_not_ahead,
     split_pending_at_claim,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
@@ -95,8 +95,8 @@ from headgate.coordinator.state import (
 from headgate.coordinator.table_checks import with_tables_to_look_at
 from headgate.coordinator.table_suspension import (
     dropped_tables_log_lines,
+    find_missing_tables_to_recreate,
     find_table_trouble,
-    find_tables_to_make_again,
     on_resume_request,
     pending_commits_of_tables,
     require_not_too_many_suspended,
@@ -137,7 +137,7 @@ def on_operator_request(state: State, said: Envelope, now_ms: int) -> State:
     return replace(state, term=paused).with_end_due_by(now_ms)
 
 
-def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored_pause: bool) -> bool:
+def is_new_term_paused(state: State, attempt: CommitAttempt | None, *, stored_pause: bool) -> bool:
     """Return whether the new term begins paused: as stored, or as asked since the last commit.
 
     ``attempt``: it says which commit was the last one.
@@ -155,9 +155,9 @@ _NOT_BY_POLICY = (
 )
 
 
-def on_primary_found(state: State, view: TableView) -> Step:
+def on_primary_read_before_claim(state: State, view: TableView) -> Step:
     """Look at the primary table's secondary tables next, if it has any, and at the sources."""
-    record = record_to_resume(view, state.settings)
+    record = record_to_resume_from(view, state.settings)
     require_not_stopped(record, state.identity.sink)
     require_rollback_finished(record, state.identity.sink)
     stored = {suspended.table: suspended for suspended in (record.suspended if record else ())}
@@ -192,7 +192,7 @@ def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str
     return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *beyond)))
 
 
-def on_secondaries_found(state: State, found: Looked, now_ms: int) -> Step:
+def on_look_before_claim(state: State, found: Looked, now_ms: int) -> Step:
     """PENDING-9: judge the secondary tables, and claim. Raises the ``StopSink`` error of one that
     is not in order."""
     recovery, view = _recovery_of(state), _primary_to_claim(state)
@@ -221,7 +221,9 @@ def _needed_secondaries(state: State) -> tuple[str, ...]:
     """Return the secondary tables without which nothing is claimed."""
     if state.identity.routed:
         return state.identity.secondaries
-    return _secondaries_to_read(state, record_to_resume(_primary_to_claim(state), state.settings))
+    return _secondaries_to_read(
+        state, record_to_resume_from(_primary_to_claim(state), state.settings)
+    )
 
 
 def unanswered_needed_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
@@ -234,13 +236,13 @@ def _judge_secondaries(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1, LEDGER-2: find out what the claim suspends and forgets. Raises what stops."""
     recovery, needed = _recovery_of(state), _needed_secondaries(state)
-    record = record_to_resume(_primary_to_claim(state), state.settings)
+    record = record_to_resume_from(_primary_to_claim(state), state.settings)
     for name in (name for name in needed if name in given.views):
         require_quarantine_intact(
             given.views[name], record, state.settings, routed=state.identity.routed
         )
     suspended = _find_suspensions(state, given, needed)
-    anew = find_tables_to_make_again(state, given.troubles) - recovery.suspended.keys()
+    anew = find_missing_tables_to_recreate(state, given.troubles) - recovery.suspended.keys()
     all_suspended = {**recovery.suspended, **suspended}
     judged = replace(
         state,
@@ -257,10 +259,12 @@ def _foreign_secondary_error(
     if state.settings.on_table_recreated is TableRecreatedPolicy.RESTART:
         return None
     view, suspended = _primary_to_claim(state), _recovery_of(state).suspended
-    record = record_to_resume(view, state.settings)
+    record = record_to_resume_from(view, state.settings)
     judged = {name: each for name, each in given.views.items() if name not in suspended}
     try:
-        require_secondaries_own_not_ahead(judged, view, record.pending_commits if record else ())
+        require_secondaries_own_and_not_ahead(
+            judged, view, record.pending_commits if record else ()
+        )
     except (SecondaryForeign, TableRecreated) as error:
         return error
     return None
@@ -294,16 +298,16 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     It moves the tag that every call of an earlier coordinator requires: whatever such a one still
     sends, awake or from the grave, is refused from then on.
     """
-    require_own_sink(sources.offset_metadata, state.identity)
+    require_group_not_taken(sources.offset_metadata, state.identity)
     require_table_not_recreated(view, state.table_uuid, sources.offset_metadata, state.settings)
-    record = record_to_resume(view, state.settings)
+    record = record_to_resume_from(view, state.settings)
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
     for other in (record, *(secondary.current_record for secondary in secondaries.values())):
-        require_own_group(other, state.identity)
+        require_sink_name_not_taken(other, state.identity)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(view, ids, state.identity.shared_with)
-    resumption = _find_resumption(state, record, sources)
+    resumption = _starting_point_of_claim(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
     held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
@@ -392,7 +396,7 @@ def claim_with_pending_commits(
     pending_commits, lost = split_pending_at_claim(
         pending_commits_without(before, late), claims, secondaries
     )
-    expired = expired_commits_to_record(record, (*late, *(d for d in lost if d.manifest)))
+    expired = expired_commits_for_record(record, (*late, *(d for d in lost if d.manifest)))
     return claim.with_pending(pending_commits, expired)
 
 
@@ -414,7 +418,7 @@ def _changed_settings_log_lines(before: CommitRecord | None, now: CommitRecord) 
         yield LogLine(told, event=LogEvent.SETTINGS_CHANGED)
 
 
-def _find_resumption(
+def _starting_point_of_claim(
     state: State, record: CommitRecord | None, found: SourcesDescribed
 ) -> Resumption:
     ids = {topic: now.topic_id for topic, now in found.topics.items()}
@@ -429,7 +433,7 @@ def _find_resumption(
         known,
         through,
         record.paused,
-        cohorts_of_kept_topics(record.cohorts, record.topic_ids, ids),
+        cohorts_without_recreated_topics(record.cohorts, record.topic_ids, ids),
     )
 
 
@@ -446,12 +450,12 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
     tables = (view, *secondaries.values())
-    if credible_heard_epoch(tables, state.watch.highest_epoch) >= epoch:
+    if credible_heard_epoch_or_zero(tables, state.watch.highest_epoch) >= epoch:
         # all who heard the higher one would ignore a START of this one
         return recover_from_table(
             state, f"epoch {state.watch.highest_epoch} was heard: claims a higher one"
         )
-    paused = is_paused_at_start(state, state.call.attempt, stored_pause=record.paused)
+    paused = is_new_term_paused(state, state.call.attempt, stored_pause=record.paused)
     suspended = {each.table: each for each in record.suspended}
     term = Term(
         epoch=epoch,

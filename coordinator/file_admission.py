@@ -65,7 +65,7 @@ class Tokens:
         """Return the first transaction whose files are young enough; ``None``: there is none."""
         return next((n for n, at_ms in self.starts if now_ms - at_ms <= age_max_ms), None)
 
-    def max_file_age_ms(self, number: TransactionNumber, now_ms: int) -> int:
+    def oldest_file_age_ms(self, number: TransactionNumber, now_ms: int) -> int:
         """Return how old files of the transaction, or of a later one, are at most."""
         before = [at_ms for first, at_ms in self.starts if first <= number]
         return now_ms - before[-1] if before else 0

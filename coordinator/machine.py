@@ -65,9 +65,9 @@ from headgate.coordinator.added_partitions import (
 )
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
+    on_look_before_claim,
     on_operator_request,
-    on_primary_found,
-    on_secondaries_found,
+    on_primary_read_before_claim,
 )
 from headgate.coordinator.inputs_and_actions import (
     Action,
@@ -140,7 +140,7 @@ from headgate.coordinator.secondary_delivery import (
     reread_before_staging,
     retry_delivery,
     stage_or_commit,
-    tables_to_refresh,
+    tables_behind_in_valid_through,
     term_with_lingering_commits,
 )
 from headgate.coordinator.secondary_pending_commits import find_secondaries_ahead
@@ -158,14 +158,14 @@ from headgate.coordinator.state import (
 )
 from headgate.coordinator.status_validation import (
     ValidationResult,
+    activity_with_ranges,
     admission_criteria,
     always_late_log_lines,
-    committed_with_files,
+    committed_files_with_added,
     is_attempt_too_old,
-    named_partitions,
+    partitions_named_by_statuses,
     valid_through_of_partitions,
     validate_statuses,
-    with_activity,
 )
 from headgate.coordinator.table_checks import (
     is_tag_renewal_due,
@@ -174,11 +174,11 @@ from headgate.coordinator.table_checks import (
     on_look_at_secondaries,
 )
 from headgate.coordinator.table_suspension import (
-    resuming_tables_needing_delivery,
-    secondary_uuids_to_record,
+    resuming_tables_needing_empty_commit,
+    secondary_uuids_for_record,
     suspend_or_take_in_read_tables,
     tables_to_read_before_validation,
-    without_tables_to_forget,
+    with_forgetting_done,
 )
 
 
@@ -245,9 +245,9 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
     state = replace(state, call=state.call.with_question_answered())
     match state.phase, found:
         case Phase.RECOVERING, Looked(primary=TableView() as view):
-            return on_primary_found(state, view)
+            return on_primary_read_before_claim(state, view)
         case Phase.RECOVERING, _:
-            return on_secondaries_found(state, found, now_ms)
+            return on_look_before_claim(state, found, now_ms)
         case Phase.PREPARING, _:
             return _on_look_before_end(state, found, now_ms)
         case Phase.COLLECTING, _:
@@ -348,7 +348,7 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     if isinstance(said.event, Presence | WriteStatus | Proposal):
         if is_repeated_event(state, said):
             return _with_heard_offset(state, record), ()
-        state = with_peer_heard(with_number_heard(state, said), said, now_ms)
+        state = with_possible_successor_heard(with_sequence_number_heard(state, said), said, now_ms)
     if is_epoch_too_far(state, said):
         return _with_heard_offset(state, record), ()
     if isinstance(said.event, Pause | Resume):
@@ -365,7 +365,7 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
         return recover_from_table(
             state, f"{said.sender} has seen epoch {said.epoch}: claims a higher epoch"
         )
-    if coordinates and not rival and is_unknown_transaction(state.term, said):
+    if coordinates and not rival and is_future_transaction(state.term, said):
         return recover_from_table(state, "another process uses its name: claims a new epoch")
     if rival and said.epoch == state.term.epoch:
         # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
@@ -426,7 +426,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             tidying = (
                 actions_to_tidy_staged_manifests(started) if started.delivery.secondaries else ()
             )
-            return _open_or_deliver(replace(state, term=started), now_ms, tidying)
+            return _open_transaction_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
             state = state.with_deadline(
                 Timer.END, next_end_ms if paused == term.pause.paused else now_ms
@@ -435,13 +435,13 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
             return on_tables_event(state, tables, now_ms)
-        case Phase.SETTLING, Settlement() if said.transaction == term.closing_number:
-            return _open_or_deliver(state, now_ms)
+        case Phase.SETTLING, Settlement() if said.transaction == term.closing_transaction_number:
+            return _open_transaction_or_deliver(state, now_ms)
         case _:
             return state, ()
 
 
-def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
+def _open_transaction_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
     """Open the transaction; before it may be ended, secondary tables are delivered to
     (PENDING-7)."""
     if state.refused and (given_up := act_on_repeated_refusals(state, now_ms)):
@@ -464,7 +464,7 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
         state = state.with_deadline(Timer.LOOK, OVERDUE)
     heard_it = replace(
         term,
-        collection=term.collection.with_status(heard, named_partitions((heard,))),
+        collection=term.collection.with_status(heard, partitions_named_by_statuses((heard,))),
     )
     return replace(state, term=heard_it), ()
 
@@ -615,9 +615,9 @@ def _unheard_partitions(state: State) -> frozenset[TopicPartition]:
     stale in its turn, again and again.
     """
     term = term_of(state)
-    counts = term.closing_number if term.tokens.marks[1:] else 0
+    counts = term.closing_transaction_number if term.tokens.marks[1:] else 0
     answers = (each for each in term.collection.statuses if each.transaction >= counts)
-    heard = named_partitions(answers) | term.collection.named_by_presence
+    heard = partitions_named_by_statuses(answers) | term.collection.named_by_presence
     # Partitions, never a count of participants: one that left may have been heard, and the one that
     # took over its partitions not yet.
     return (partitions_of_newest_start(state) & term.collection.awaited) - heard
@@ -638,7 +638,7 @@ def _abort_transaction(state: State) -> Step:
     term = replace(
         term,
         collection=term.collection.without_judged(),
-        progress=term.progress.with_judged_settlement(settlement, term.progress.activity),
+        progress=term.progress.with_settlement_prepared(settlement, term.progress.activity),
     )
     return append_settlement(replace(state, term=term), None)
 
@@ -653,7 +653,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     snapshot."""
     before = term_of(state)
     sample = _require_few_bad_records(state, verdict)
-    activity = with_activity(before.progress.activity, verdict.ranges, now_ms)
+    activity = activity_with_ranges(before.progress.activity, verdict.ranges, now_ms)
     through = before.progress.valid_through_ms
     if not verdict.unsure:
         through = valid_through_of_partitions(
@@ -670,7 +670,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     term = replace(
         before,
         collection=before.collection.without_judged(sample),
-        progress=before.progress.with_judged_settlement(settlement, activity),
+        progress=before.progress.with_settlement_prepared(settlement, activity),
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
@@ -710,8 +710,8 @@ def _is_worth_a_commit(
     moved = any(not each.range.is_empty for _, each in verdict.ranges)
     expires = bool(find_expiring_commits(state, now_ms)) or has_unfenced_expired_commit(state)
     suspended = term.suspensions.suspended
-    resumes = bool(suspended and resuming_tables_needing_delivery(term, term.delivery.pending))
-    refreshes = bool(tables_to_refresh(state, through_ms, ()))
+    resumes = bool(suspended and resuming_tables_needing_empty_commit(term, term.delivery.pending))
+    refreshes = bool(tables_behind_in_valid_through(state, through_ms, ()))
     suspends = tuple(suspended.values()) != stored.suspended or bool(term.suspensions.forgotten)
     pauses = stored.paused != term.pause.paused
     return (
@@ -734,7 +734,7 @@ def _build_commit_record(
     return CommitRecord(
         sink=state.identity.sink,
         group_id=state.identity.group_id,
-        transaction=term.closing_id,
+        transaction=term.closing_transaction_id,
         coordinator=state.identity.sender,
         offsets=verdict.offsets,
         topic_ids=term.sources.topic_ids,
@@ -744,7 +744,7 @@ def _build_commit_record(
         valid_through_ms=through,
         paused=term.pause.paused,
         control_topic=state.identity.control_topic,
-        secondaries=secondary_uuids_to_record(state) if term.delivery.secondaries else {},
+        secondaries=secondary_uuids_for_record(state) if term.delivery.secondaries else {},
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
         suspended=tuple(term.suspensions.suspended.values()),
@@ -797,7 +797,9 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     stored, found = term.primary.view.record, view.record
     assert stored is not None
     assert found is not None
-    answered = term.pause.answered if stored.paused == found.paused else term.closing_number
+    answered = (
+        term.pause.answered if stored.paused == found.paused else term.closing_transaction_number
+    )
     committed = replace(
         term,
         primary=term.primary.with_landed(view),
@@ -806,11 +808,11 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
-        known = committed_with_files(admission_criteria(state, now_ms), files)
+        known = committed_files_with_added(admission_criteria(state, now_ms), files)
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
-            committed = without_tables_to_forget(committed, attempt.forgets)
+            committed = with_forgetting_done(committed, attempt.forgets)
     told = newly_expired_log_lines(found, stored) if found.expired else ()
     landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
@@ -907,7 +909,7 @@ def is_repeated_event(state: State, said: Envelope) -> bool:
     return not is_gain(said) if heard is None else heard
 
 
-def with_number_heard(state: State, said: Envelope) -> State:
+def with_sequence_number_heard(state: State, said: Envelope) -> State:
     """Remember the event's number, and forget the sender that was not heard for longest."""
     window = state.watch.windows.get(said.sender, ReplayWindow()).with_number(said.sequence)
     others = [each for each in state.watch.windows.items() if each[0] != said.sender]
@@ -928,10 +930,10 @@ def is_epoch_too_far(state: State, said: Envelope) -> bool:
     return said.epoch > state.watch.table_epoch + LEAP_MAX
 
 
-def is_unknown_transaction(term: Term, said: Envelope) -> bool:
+def is_future_transaction(term: Term, said: Envelope) -> bool:
     """LOG-6: return whether the transaction of this epoch was never opened, or is not ended yet."""
     open_one = isinstance(said.event, StartCommit | Tables)
-    newest = term.progress.number if open_one else term.closing_number
+    newest = term.progress.number if open_one else term.closing_transaction_number
     return said.epoch == term.epoch and said.transaction > newest
 
 
@@ -966,7 +968,7 @@ PEERS_MAX = 256
 """Of so many, some are alive; what anybody may say takes bounded memory (LOG-6)."""
 
 
-def with_peer_heard(state: State, said: Envelope, now_ms: int) -> State:
+def with_possible_successor_heard(state: State, said: Envelope, now_ms: int) -> State:
     """Remember when another participant was heard; one that gave up all it had is no heir.
 
     Only where the lead may be given up soon: at all other times it does not matter who is there.

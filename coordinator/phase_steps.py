@@ -162,12 +162,14 @@ def actions_to_append_events(state: State) -> tuple[Action, ...]:
             )
         case Phase.CLOSING:
             start = (term.progress.number, build_start_event(state, first=False))
-            return _as_append_actions(term, (term.closing_number, EndCommit()), start)
+            return _as_append_actions(term, (term.closing_transaction_number, EndCommit()), start)
         case Phase.EVOLVING if term.changes.tables is not None:
             return _as_append_actions(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
             assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
-            return _as_append_actions(term, (term.closing_number, term.progress.settlement))
+            return _as_append_actions(
+                term, (term.closing_transaction_number, term.progress.settlement)
+            )
         case _:
             return ()
 

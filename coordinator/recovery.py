@@ -55,7 +55,7 @@ class Resumption:
     cohorts: PartitionCohorts = field(default_factory=dict)
 
 
-def record_to_resume(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
+def record_to_resume_from(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
     """Return the commit record to go on from; ``None`` on a first start. Raises a ``StopSink``."""
     match view.lineage:
         case Lineage.FRESH:
@@ -214,7 +214,7 @@ def require_not_stopped(record: CommitRecord | None, sink: SinkName) -> None:
         )
 
 
-def require_own_group(record: CommitRecord | None, identity: Identity) -> None:
+def require_sink_name_not_taken(record: CommitRecord | None, identity: Identity) -> None:
     """Raise ``SinkNameTaken``: one sink name belongs to one consumer group."""
     if record and record.group_id != identity.group_id:
         raise SinkNameTaken(
@@ -224,7 +224,7 @@ def require_own_group(record: CommitRecord | None, identity: Identity) -> None:
         )
 
 
-def require_own_sink(offset_metadata: str | None, identity: Identity) -> None:
+def require_group_not_taken(offset_metadata: str | None, identity: Identity) -> None:
     """CONFIG-1. Raise ``GroupTaken``: the members of a group are participants of one sink."""
     other = sink_in_offset_metadata(offset_metadata)
     if other not in (None, identity.sink):
@@ -317,10 +317,10 @@ def valid_through_of_claim(
 def next_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
     """Return an epoch above all that the tables or the log have seen, as far as credible
     (LOG-6)."""
-    return Epoch(max(credible_heard_epoch(tables, highest_heard), newest_epoch(tables)) + 1)
+    return Epoch(max(credible_heard_epoch_or_zero(tables, highest_heard), newest_epoch(tables)) + 1)
 
 
-def credible_heard_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
+def credible_heard_epoch_or_zero(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
     """Return the highest epoch heard; none when it leaps too far from what the tables hold."""
     return highest_heard if highest_heard <= newest_epoch(tables) + LEAP_MAX else Epoch(0)
 
@@ -349,7 +349,7 @@ _WAY_OUT = (
 
 def require_sources_fit_in_start(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
     """Raise ``SourcesTooLarge`` for what no START could name: nobody would ever hear it."""
-    needed = start_size_bytes(offsets, topic_ids)
+    needed = start_event_size_bytes(offsets, topic_ids)
     if needed > START_BYTES_MAX:
         raise SourcesTooLarge(
             f"{len(topic_ids)} topics with {len(offsets)} partitions need a START of about "
@@ -370,7 +370,7 @@ def require_record_not_too_large(record: CommitRecord) -> None:
         ) from error
 
 
-def start_size_bytes(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> int:
+def start_event_size_bytes(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> int:
     """Return the bytes of topics and offsets in a START, and one more for each offset to grow."""
     names = {topic: len(topic.encode()) for topic in {*topic_ids, *(at.topic for at in offsets)}}
     ids = sum(names[topic] + len(id_) for topic, id_ in topic_ids.items())

@@ -11,7 +11,7 @@ from functools import reduce
 from headgate.control_protocol.columns import (
     Struct,
     dotted_path,
-    to_json_without_ids,
+    struct_to_json_without_ids,
     unify_columns,
 )
 from headgate.control_protocol.errors import TableMissing
@@ -86,7 +86,12 @@ def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -
 
 
 def _proposal_size_bytes(said: Envelope, proposal: Proposal) -> int:
-    texts = (to_json_without_ids(proposal.columns), proposal.table, proposal.raw, proposal.source)
+    texts = (
+        struct_to_json_without_ids(proposal.columns),
+        proposal.table,
+        proposal.raw,
+        proposal.source,
+    )
     topics = sum(len(partition.topic) + _OFFSET_BYTES for partition in proposal.first)
     return _PROPOSAL_BYTES + len(str(said.sender)) + sum(map(len, texts)) + topics
 

@@ -54,10 +54,10 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import has_rival_moved_tag, newest_epoch
 from headgate.coordinator.secondary_pending_commits import (
     are_secondaries_in_order,
-    are_secondaries_own_not_ahead,
+    are_secondaries_own_and_not_ahead,
     build_deliveries,
     empty_pending_commit,
-    expired_commits_to_record,
+    expired_commits_for_record,
     find_overdue_commits,
     find_undelivered_commits,
     is_unfenced_against_expired,
@@ -67,7 +67,7 @@ from headgate.coordinator.state import Lingering, State, Term, Timer
 from headgate.coordinator.status_validation import (
     ValidationResult,
     is_attempt_too_old,
-    max_file_age_ms,
+    oldest_file_age_ms,
 )
 from headgate.coordinator.table_checks import AT_ONCE, is_tag_renewal_due
 from headgate.coordinator.table_suspension import (
@@ -75,7 +75,7 @@ from headgate.coordinator.table_suspension import (
     commits_of_receiving_tables,
     pending_commits_of_tables,
     reopen_resumed_tables,
-    resuming_tables_needing_delivery,
+    resuming_tables_needing_empty_commit,
     suspend_overdue_tables,
     suspend_troubled_tables,
     suspend_undeliverable_tables,
@@ -87,7 +87,7 @@ from headgate.coordinator.table_suspension import (
 # Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
 
 
-def tables_to_refresh(
+def tables_behind_in_valid_through(
     state: State, through_ms: int | None, touched: Collection[str]
 ) -> tuple[TableView, ...]:
     """Return the tables to be refreshed, those that are furthest behind first.
@@ -160,7 +160,7 @@ def record_with_pending_and_expired(
     )
     return record.with_pending(
         pending_commits_without(term.delivery.pending, late),
-        expired_commits_to_record(stored, late),
+        expired_commits_for_record(stored, late),
     )
 
 
@@ -202,7 +202,9 @@ def tables_due_for_empty_commit(
     """
     term, named = term_of(state), secondaries_named_by_start(state)
     suspended = term.suspensions.suspended
-    resuming = resuming_tables_needing_delivery(term, record.pending_commits) if suspended else ()
+    resuming = (
+        resuming_tables_needing_empty_commit(term, record.pending_commits) if suspended else ()
+    )
     found = [Touch(each, TouchReason.RESUMED) for each in resuming]
     for name, secondary in {**named, **term.delivery.secondaries}.items():
         if name in receiving or name in suspended:
@@ -212,7 +214,7 @@ def tables_due_for_empty_commit(
         elif is_unfenced_against_expired(secondary, record.expired, record.pending_commits):
             found.append(Touch(secondary, TouchReason.FENCED))
     touched = {*receiving, *(each.table.table for each in found)}
-    behind = tables_to_refresh(state, record.valid_through_ms, touched)
+    behind = tables_behind_in_valid_through(state, record.valid_through_ms, touched)
     return (*found, *(Touch(each, TouchReason.BEHIND) for each in behind))
 
 
@@ -238,7 +240,8 @@ def stage_or_commit(
             coordinator=attempt.record.coordinator,
             files=files,
             since_ms=max(
-                0, wall_ms - max_file_age_ms(state, term.delivery.secondaries[name], files, now_ms)
+                0,
+                wall_ms - oldest_file_age_ms(state, term.delivery.secondaries[name], files, now_ms),
             ),
         )
         for name, files in verdict.secondary_files.items()
@@ -349,11 +352,15 @@ def term_with_lingering_commits(state: State, now_ms: int) -> Term:
     """
     term, apart = term_of(state), secondaries_named_by_start(state)
     fresh = {
-        d.table for d in term.delivery.pending if d.transaction == term.closing_id and d.manifest
+        d.table
+        for d in term.delivery.pending
+        if d.transaction == term.closing_transaction_id and d.manifest
     }
-    before = {d.table for d in term.delivery.pending if d.transaction != term.closing_id}
+    before = {
+        d.table for d in term.delivery.pending if d.transaction != term.closing_transaction_id
+    }
     begun = {
-        name: Lingering(now_ms + every_ms, term.closing_id)
+        name: Lingering(now_ms + every_ms, term.closing_transaction_id)
         for name in fresh - before - apart.keys()
         if (every_ms := _linger_ms(state, name))
     }
@@ -365,7 +372,10 @@ def term_with_lingering_commits(state: State, now_ms: int) -> Term:
     ):
         due = {n: replace(each, due_ms=min(each.due_ms, now_ms)) for n, each in known.items()}
         return replace(term, delivery=replace(term.delivery, lingering=due))
-    kept = {n: replace(e, newest=term.closing_id) if n in waiting else e for n, e in known.items()}
+    kept = {
+        n: replace(e, newest=term.closing_transaction_id) if n in waiting else e
+        for n, e in known.items()
+    }
     return replace(term, delivery=replace(term.delivery, lingering={**kept, **begun}))
 
 
@@ -379,7 +389,7 @@ def commits_tried_before(
     return tuple(
         pending_commit
         for pending_commit in pending
-        if pending_commit.transaction != term.closing_id
+        if pending_commit.transaction != term.closing_transaction_id
         and not (
             (gathered := term.delivery.lingering.get(pending_commit.table))
             and pending_commit.transaction <= gathered.newest
@@ -402,7 +412,7 @@ def begin_delivering(state: State, now_ms: int) -> Step:
     """Wait for deliveries of what was just decided; older pending commits are tried only once."""
     term = term_of(state)
     fresh = all(
-        pending_commit.transaction == term.closing_id
+        pending_commit.transaction == term.closing_transaction_id
         for pending_commit in commits_due_for_delivery(state, now_ms)
     )
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
@@ -447,7 +457,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
         are_secondaries_in_order(ours, before.primary.view, before.delivery.pending)
-        and are_secondaries_own_not_ahead(kept, before.primary.view)
+        and are_secondaries_own_and_not_ahead(kept, before.primary.view)
     ):
         return recover_from_table(
             state, "a secondary table is not as it was delivered to: begins again"

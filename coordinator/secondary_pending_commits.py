@@ -65,7 +65,7 @@ def pending_commits_without(
     return tuple(pending_commit for pending_commit in pending_commits if pending_commit not in gone)
 
 
-def expired_commits_to_record(
+def expired_commits_for_record(
     stored: CommitRecord | None, expiring: Iterable[PendingCommit]
 ) -> tuple[PendingCommit, ...]:
     """PENDING-8: return the expired pending commits to record, oldest first; beyond the limit the
@@ -235,7 +235,7 @@ def are_secondaries_in_order(
     )
 
 
-def are_secondaries_own_not_ahead(secondaries: Secondaries, primary: TableView) -> bool:
+def are_secondaries_own_and_not_ahead(secondaries: Secondaries, primary: TableView) -> bool:
     """Return whether no secondary table is another primary table's, or beyond this one."""
     return not any(
         _reason_if_foreign_or_ahead(secondary, primary)
@@ -256,7 +256,7 @@ def find_secondaries_ahead(secondaries: Secondaries, primary: TableView) -> froz
     )
 
 
-def require_secondaries_own_not_ahead(
+def require_secondaries_own_and_not_ahead(
     secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
 ) -> None:
     """PENDING-9. Raises ``SecondaryForeign`` for a secondary table of another primary table, or

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
@@ -78,15 +78,15 @@ class CoordinatorService:
             self._retired = threading.Event()
             self.turn_began_s = self._monotonic_s()
             self._thread = threading.Thread(
-                target=in_same_sink_context(self._run_coordinator),
+                target=bound_to_current_sink(self._run_coordinator),
                 args=(self._retired,),
                 name="headgate-coordinator",
                 daemon=True,
             )
             self._thread.start()
-        self._note_hanging_call()
+        self._note_call_if_hanging()
 
-    def _note_hanging_call(self) -> None:
+    def _note_call_if_hanging(self) -> None:
         """Note as failure a call that does not return: while this member leads, nobody else can."""
         now_s = self._monotonic_s()
         if now_s - self._looked_s > STOOD_STILL_S:

@@ -446,7 +446,7 @@ class PrimaryState:
         """Take in a read."""
         return replace(self, view=view)
 
-    def with_others_ahead(self) -> PrimaryState:
+    def with_branch_moved_by_others(self) -> PrimaryState:
         return replace(self, overtaken=True)
 
     def with_landed(self, view: TableView) -> PrimaryState:
@@ -559,7 +559,7 @@ class Progress:
         """COMMIT-1: open the next transaction. ``offsets``: C, with what is new in the sources."""
         return replace(self, offsets=offsets, number=TransactionNumber(self.number + 1))
 
-    def with_judged_settlement(
+    def with_settlement_prepared(
         self, settlement: AckCommit | AbortCommit, activity: Mapping[TopicPartition, Activity]
     ) -> Progress:
         """Keep what is to be said of the transaction once its outcome is known."""
@@ -599,13 +599,13 @@ class Term:
     tokens: Tokens = field(default_factory=Tokens)
 
     @property
-    def closing_number(self) -> TransactionNumber:
+    def closing_transaction_number(self) -> TransactionNumber:
         """Return the transaction being ended while the next one is open already (rule COMMIT-1)."""
         return TransactionNumber(self.progress.number - 1)
 
     @property
-    def closing_id(self) -> TransactionId:
-        return TransactionId(self.epoch, self.closing_number)
+    def closing_transaction_id(self) -> TransactionId:
+        return TransactionId(self.epoch, self.closing_transaction_number)
 
     @property
     def has_heard_first_start(self) -> bool:

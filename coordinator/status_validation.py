@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.added_partitions import held_partitions_read_later
+from headgate.coordinator.added_partitions import held_partitions_that_will_be_read
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.phase_steps import (
     epoch_prefixes,
@@ -90,7 +90,7 @@ class ValidationResult:
         return sum(each.bad for _, each in self.ranges)
 
 
-def named_partitions(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
+def partitions_named_by_statuses(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
     """Return the partitions that whole statuses name: with a written range, idle or unknown (rule
     COMMIT-3)."""
     partitions: set[TopicPartition] = set()
@@ -158,13 +158,13 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         ranges, written = heard.status.written, _table_status_of(heard.status, by.table)
         objection = (
             _check_ranges(heard, offsets, taken)
-            or _objection_or_none(Fault.BEYOND, _check_ends(ranges, by.ends))
+            or _objection_or_none(Fault.BEYOND, _check_ranges_within_logs(ranges, by.ends))
             or _check_tables(heard.status, by)
             or _objection_or_none(
                 _fault_of_folders(written, by.prefixes), _check_folders(heard, written, by.prefixes)
             )
             or _objection_or_none(Fault.COUNTS, _check_counts(heard.status, files, by))
-            or _objection_or_none(Fault.IMPOSSIBLE, _check_possible_by_settings(heard.status, by))
+            or _objection_or_none(Fault.IMPOSSIBLE, _check_settings_and_committed(heard.status, by))
             or _check_secondaries(heard, aside, by)
         )
         if objection:
@@ -224,7 +224,9 @@ def _check_ranges(
     return None
 
 
-def _check_ends(ranges: WrittenRanges, ends: Mapping[TopicPartition, int] | None) -> str | None:
+def _check_ranges_within_logs(
+    ranges: WrittenRanges, ends: Mapping[TopicPartition, int] | None
+) -> str | None:
     """Object to a range beyond the log's end: nobody can have read that."""
     for partition, each in sorted(ranges.items()):
         if ends is not None and not each.range.is_empty and each.range.end > ends.get(partition, 0):
@@ -328,7 +330,7 @@ def _is_routed_table(table: TableStatus, by: AdmissionCriteria) -> bool:
     return secondary is not None and bool(secondary.uuid)
 
 
-def _check_possible_by_settings(status: WriteStatus, by: AdmissionCriteria) -> str | None:
+def _check_settings_and_committed(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     """Object to what the settings cannot have produced, or what is in the table already."""
     if not by.may_skip and any(each.skipped for each in status.written.values()):
         return "skipped records, but the settings skip none"
@@ -355,7 +357,7 @@ def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def committed_with_files(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Committed:
+def committed_files_with_added(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Committed:
     """Remember a commit's files, and earlier ones whose folders are still allowed."""
     kept = {
         folder: paths for folder, paths in by.committed.items() if _is_allowed_folder(by, folder)
@@ -405,12 +407,12 @@ def _check_quarantine(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     if not kept:
         return "quarantined records, but there is no quarantine" if counted else None
     held = sum(file.records for table in kept for file in table.files)
-    if held > counted or (held < counted and not _may_secondaries_hold_some(status, by)):
+    if held > counted or (held < counted and not _may_secondaries_hold_records_of(status, by)):
         return "the quarantine's files do not hold the written ranges' quarantined records"
     return None
 
 
-def _may_secondaries_hold_some(status: WriteStatus, by: AdmissionCriteria) -> bool:
+def _may_secondaries_hold_records_of(status: WriteStatus, by: AdmissionCriteria) -> bool:
     return any(
         each.range.begin < secondary.ahead.get(partition, 0)
         for secondary in by.secondaries.values()
@@ -426,7 +428,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.progress.offsets,
-        fixed=partitions_of_newest_start(state) | held_partitions_read_later(state)
+        fixed=partitions_of_newest_start(state) | held_partitions_that_will_be_read(state)
         if state.held
         else partitions_of_newest_start(state),
         table=term.primary.view.table,
@@ -436,7 +438,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
         suspended=frozenset(term.suspensions.suspended),
         committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
-        closing=term.closing_number,
+        closing=term.closing_transaction_number,
         ends=term.sources.ends,
         keyed=state.identity.keyed,
     )
@@ -447,14 +449,15 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
     named = secondaries_named_by_start(state)
     standards = {
         name: SecondaryCriteria(
-            _young_prefixes(state, secondary, now_ms), secondary_offsets_ahead(state, secondary)
+            _prefixes_of_young_files(state, secondary, now_ms),
+            secondary_offsets_ahead(state, secondary),
         )
         for name, secondary in named.items()
     }
     if state.identity.routed:
         for name, secondary in term_of(state).delivery.secondaries.items():
             if name not in named:
-                young = _young_prefixes(state, secondary, now_ms)
+                young = _prefixes_of_young_files(state, secondary, now_ms)
                 keyed = state.identity.routed_keys.replaces_rows_of(name)
                 standards[name] = SecondaryCriteria(young, uuid=secondary.uuid, keyed=keyed)
     return standards
@@ -464,12 +467,12 @@ def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
     """TOKEN-2: where files are stamped, allow those of the transaction being ended, and no
     others."""
     term = term_of(state)
-    young = _young_prefixes(state, term.primary.view, now_ms)
+    young = _prefixes_of_young_files(state, term.primary.view, now_ms)
     marks = term.tokens.marks[1:]
-    return replace(young, newest=term.closing_number, marks=marks) if marks else young
+    return replace(young, newest=term.closing_transaction_number, marks=marks) if marks else young
 
 
-def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
+def _prefixes_of_young_files(state: State, table: TableView, now_ms: int) -> Prefixes:
     """TOKEN-1: leave out folders of transactions whose files may have been cleaned up."""
     issued = epoch_prefixes(state, table)
     first = term_of(state).tokens.oldest_young_transaction(now_ms, state.settings.claim_age_max_ms)
@@ -493,7 +496,7 @@ def is_attempt_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> boo
     )
 
 
-def max_file_age_ms(
+def oldest_file_age_ms(
     state: State, table: TableView, files: Iterable[WrittenFile], now_ms: int
 ) -> int:
     """Return how old the secondary table's files admitted now are at most (PENDING-8).
@@ -501,9 +504,9 @@ def max_file_age_ms(
     Not those that might have been admitted: otherwise a pending commit of a coordinator that has
     led for long would be about to expire as soon as it is decided.
     """
-    within = _young_prefixes(state, table, now_ms)
+    within = _prefixes_of_young_files(state, table, now_ms)
     numbers = (within.transaction_in_path(file.path) or within.oldest for file in files)
-    return term_of(state).tokens.max_file_age_ms(max(within.oldest, min(numbers)), now_ms)
+    return term_of(state).tokens.oldest_file_age_ms(max(within.oldest, min(numbers)), now_ms)
 
 
 # Detects participants that are always one transaction behind: stale (TOKEN-2).
@@ -537,7 +540,7 @@ def _always_late_log_line(settings: CoordinatorSettings, sender: Sender, times: 
 # Valid-through: no record with an older timestamp is still to come, as far as known (COMMIT-4).
 
 
-def with_activity(
+def activity_with_ranges(
     activity: Mapping[TopicPartition, Activity],
     ranges: Iterable[tuple[TopicPartition, WrittenRange]],
     now_ms: int,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.added_partitions import with_long_deferred_marked
+from headgate.coordinator.added_partitions import with_long_held_partitions_marked
 from headgate.coordinator.inputs_and_actions import Look, SecondariesRead
 from headgate.coordinator.phase_steps import (
     Step,
@@ -23,7 +23,7 @@ from headgate.coordinator.phase_steps import (
     with_next_table_check_due,
 )
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.secondary_pending_commits import are_secondaries_own_not_ahead
+from headgate.coordinator.secondary_pending_commits import are_secondaries_own_and_not_ahead
 from headgate.coordinator.state import State, Term, Timer
 from headgate.coordinator.table_suspension import (
     find_missing_filled_tables,
@@ -31,7 +31,7 @@ from headgate.coordinator.table_suspension import (
     resume_requested_tables,
     resuming_tables_without_pending,
     suspend_or_forget_tables,
-    term_tables_to_suspend_if_missing,
+    tables_of_term_to_suspend_if_missing,
 )
 
 AT_ONCE = 20
@@ -40,7 +40,7 @@ AT_ONCE = 20
 
 def look_before_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per interval (TABLE-4)."""
-    state = with_long_deferred_marked(state, now_ms) if state.held else state
+    state = with_long_held_partitions_marked(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
     state = with_tables_to_look_at(with_next_table_check_due(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
@@ -51,7 +51,7 @@ def look_before_end(state: State, now_ms: int) -> Step:
     )
     wanted = (*resuming, *next_tables_to_look_at(term))
     wanted = (*secondaries_named_by_start(state), *wanted) if looks else wanted
-    filled = term_tables_to_suspend_if_missing(state) if looks and routed else frozenset[str]()
+    filled = tables_of_term_to_suspend_if_missing(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
     return ask_look(preparing, Look(looks, wanted, filled, sources=True))
 
@@ -64,7 +64,7 @@ def on_look_at_primary(state: State, view: TableView) -> State:
     term = term_of(state)
     known = term.primary.view
     found = term.primary.with_view(_with_location(known, view))
-    found = found.with_others_ahead() if _have_others_moved_branch(known, view) else found
+    found = found.with_branch_moved_by_others() if _have_others_moved_branch(known, view) else found
     return replace(state, term=replace(term, primary=found))
 
 
@@ -99,11 +99,11 @@ def on_look_at_secondaries(
         state,
         term=replace(
             before,
-            primary=before.primary.with_others_ahead() if moved else before.primary,
+            primary=before.primary.with_branch_moved_by_others() if moved else before.primary,
             delivery=before.delivery.with_secondaries(secondaries),
         ),
     )
-    return with_tables_seen(looked, given), (*tells, *suspended)
+    return with_looked_at_tables_adopted(looked, given), (*tells, *suspended)
 
 
 def _have_others_moved_branch(known: TableView, found: TableView) -> bool:
@@ -137,7 +137,7 @@ def next_tables_to_look_at(term: Term) -> tuple[str, ...]:
     return term.delivery.unseen[:AT_ONCE]
 
 
-def with_tables_seen(state: State, given: SecondariesRead) -> State:
+def with_looked_at_tables_adopted(state: State, given: SecondariesRead) -> State:
     """Remember the tables that were looked at, if this primary table fills them and they are in
     order.
 
@@ -159,7 +159,7 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
 def _is_filled_by(secondary: TableView, primary: TableView) -> bool:
     return bool(
         secondary.record and secondary.record.primary == primary.uuid
-    ) and are_secondaries_own_not_ahead({secondary.table: secondary}, primary)
+    ) and are_secondaries_own_and_not_ahead({secondary.table: secondary}, primary)
 
 
 def is_tag_renewal_due(state: State, table: str, now_ms: int) -> bool:

@@ -37,7 +37,7 @@ from headgate.coordinator.phase_steps import (
 from headgate.coordinator.recovery import require_sources_unshared
 from headgate.coordinator.secondary_pending_commits import (
     find_overdue_commits,
-    require_secondaries_own_not_ahead,
+    require_secondaries_own_and_not_ahead,
 )
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import AccessRefusals, RefusedAccess, State, Term
@@ -62,7 +62,7 @@ def tables_to_suspend_if_missing(
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def term_tables_to_suspend_if_missing(state: State) -> frozenset[str]:
+def tables_of_term_to_suspend_if_missing(state: State) -> frozenset[str]:
     """Return the epoch's filled tables: a busy sink would not miss one of them."""
     term = term_of(state)
     return (
@@ -89,7 +89,7 @@ def find_missing_filled_tables(state: State, given: SecondariesRead) -> dict[str
     }
 
 
-def find_tables_to_make_again(state: State, troubles: Troubles) -> frozenset[str]:
+def find_missing_tables_to_recreate(state: State, troubles: Troubles) -> frozenset[str]:
     """Return the missing tables if the settings ask for new ones, also those that are suspended."""
     if not state.identity.makes_anew:
         return frozenset()
@@ -151,7 +151,7 @@ def pending_commits_of_tables(
     )
 
 
-def without_tables_to_forget(term: Term, forgets: Collection[str]) -> Term:
+def with_forgetting_done(term: Term, forgets: Collection[str]) -> Term:
     """Strike these from the tables that the next decision is to forget: one that forgets them has
     landed."""
     return replace(
@@ -287,7 +287,7 @@ def suspend_or_forget_tables(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Suspend these tables from now on, or forget them where they are made again. Raises the error
     of one where there is no quarantine (SUSPEND-4)."""
-    anew = find_tables_to_make_again(state, troubles)
+    anew = find_missing_tables_to_recreate(state, troubles)
     state, parting_words = forget_secondaries_at_next_decision(
         state, anew - term_of(state).suspensions.suspended.keys()
     )
@@ -310,7 +310,7 @@ def suspensions_for(
 ) -> dict[str, Suspended]:
     """Return the record's entries for tables with these troubles, without those made again
     (LEDGER-2). Raises the first trouble where there is no quarantine (SUSPEND-4)."""
-    anew = find_tables_to_make_again(state, troubles)
+    anew = find_missing_tables_to_recreate(state, troubles)
     found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
     for error in found.values():
         if not state.identity.secondaries:
@@ -506,7 +506,7 @@ def reopen_resumed_tables(
     ), tells
 
 
-def resuming_tables_needing_delivery(
+def resuming_tables_needing_empty_commit(
     term: Term, pending: Iterable[PendingCommit]
 ) -> tuple[TableView, ...]:
     """Return resumed tables that need a delivery before they open: an empty one."""
@@ -625,7 +625,7 @@ def suspend_or_take_in_read_tables(
             for name, view in given.views.items()
             if name not in term.suspensions.suspended
         }
-        require_secondaries_own_not_ahead(judged, term.primary.view, term.delivery.pending)
+        require_secondaries_own_and_not_ahead(judged, term.primary.view, term.delivery.pending)
     except SecondaryForeign as error:
         raise SecondaryForeign(
             error.message,
@@ -639,7 +639,7 @@ def suspend_or_take_in_read_tables(
     return replace(state, call=call, term=known), (*tells, *replaced_tables_log_lines(state, given))
 
 
-def secondary_uuids_to_record(state: State) -> Mapping[str, str]:
+def secondary_uuids_for_record(state: State) -> Mapping[str, str]:
     """Return the UUIDs for the primary table's record: with routes, only of secondary tables that
     START names.
 

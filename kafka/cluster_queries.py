@@ -71,7 +71,7 @@ class ResourceRights:
     state: str = ""
     members: tuple[str, ...] = ()
 
-    def operations_known_missing(self, *needed: str) -> list[str]:
+    def known_missing_operations(self, *needed: str) -> list[str]:
         return [] if self.operations is None else [o for o in needed if o not in self.operations]
 
 

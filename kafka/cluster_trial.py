@@ -86,10 +86,10 @@ class ClusterTrial:
         except kafka.KafkaException as error:
             if error.args[0].code() not in _SETTINGS_REFUSED:
                 raise _trial_error(f"creating topic {self.name}", error) from error
-            return self._create_without_and_list_refused()
+            return self._create_without_refused_settings()
         return []
 
-    def _create_without_and_list_refused(self) -> list[str]:
+    def _create_without_refused_settings(self) -> list[str]:
         """Create it with the settings that the cluster accepts; return those that it refused."""
         taken: dict[str, str] = {}
         for name, value in CONTROL_SETTINGS.items():

@@ -208,7 +208,7 @@ class KafkaLog:
         # Python reports as a SystemError.
         except (kafka.KafkaException, BufferError, SystemError) as error:
             self._clients.discard_producer(producer, answer_s)
-            if fatal := _find_missing_right(error):
+            if fatal := _find_rights_error(error):
                 raise self._failed_append_error([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
         errors = [error for error in answers if error is not None]
@@ -405,7 +405,7 @@ class _Identity:
         return answer
 
 
-def _find_missing_right(error: BaseException | None) -> kafka.KafkaError | None:
+def _find_rights_error(error: BaseException | None) -> kafka.KafkaError | None:
     """Return the refusal behind what the client raised, if retrying cannot fix it."""
     while error is not None:
         cause = error.args[0] if error.args else None

@@ -60,7 +60,7 @@ def read_group_offsets(
     return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
-def store_offset(
+def commit_offset_with_metadata(
     kafka_config: Mapping[str, Any], group_id: str, offset_with_metadata: kafka.TopicPartition
 ) -> None:
     """Store one offset with its metadata; raises ``kafka.KafkaException`` if that failed."""

@@ -51,7 +51,7 @@ class PartitionBuffer:
     end: int
     records: deque[Record] = field(default_factory=deque)
 
-    def append_and_count_bytes(self, record: Record) -> int:
+    def append_and_return_added_bytes(self, record: Record) -> int:
         """Keep the record and return its bytes; a record delivered twice adds nothing."""
         if record.offset < self.end:
             return 0
@@ -100,7 +100,7 @@ class Buffers:
         for record in records:
             buffer = self._buffers.get(TopicPartition(record.topic, record.partition))
             if buffer is not None:
-                self._bytes += buffer.append_and_count_bytes(record)
+                self._bytes += buffer.append_and_return_added_bytes(record)
         if self._bytes > self._bytes_max and not self._full:
             self._full = True
             self._steering.pause(self._buffers)
@@ -125,7 +125,7 @@ class Buffers:
             self._bytes -= sum(record.value_size_bytes for record in records)
             yield records
 
-    def seek_to_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+    def align_with_positions(self, positions: Mapping[TopicPartition, int]) -> None:
         """Seek the user's consumer where a buffer does not begin at the position.
 
         Resumes it once the buffers are half empty.

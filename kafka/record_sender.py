@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin, new_producer
-from headgate.kafka.group_offsets import read_offsets_with_metadata, store_offset
+from headgate.kafka.group_offsets import commit_offset_with_metadata, read_offsets_with_metadata
 
 _log = redacted_logger("headgate.coordinator")
 
@@ -72,7 +72,7 @@ class GroupNote:
     def store(self, text: str) -> None:
         place = kafka.TopicPartition(self._topic, 0, 0, text)
         with self._translating_note_errors():
-            store_offset(self._config, self._group_id, place)
+            commit_offset_with_metadata(self._config, self._group_id, place)
 
     def _translating_note_errors(self) -> Any:
         hint = "it is tried again; its principal needs READ on the group and on the topic"

@@ -62,7 +62,7 @@ class TokenKeeper:
         ``TokenAway``.
         """
         with self._changed:
-            self._ensure_running()
+            self._note_use_and_ensure_running()
             # Who was told that there is none tries again later, and is not held up for it here.
             self._changed.wait_for(
                 lambda: self._has_valid_token() or self._failure is not None, timeout_s
@@ -72,7 +72,7 @@ class TokenKeeper:
     def current_token(self) -> Token:
         """Return the newest token, without waiting. Raises as ``require_token``."""
         with self._changed:
-            self._ensure_running()
+            self._note_use_and_ensure_running()
             return self._require_valid_token()
 
     def current_token_expiring_early(self) -> Token:
@@ -127,7 +127,7 @@ class TokenKeeper:
     def _has_valid_token(self) -> bool:
         return self._token is not None and self._token.expires_at_s > time.time()
 
-    def _ensure_running(self) -> None:
+    def _note_use_and_ensure_running(self) -> None:
         self._used_s = time.monotonic()
         if self._thread is None:
             self._failure = self._failing_since_s = None  # said before it went idle

@@ -68,7 +68,7 @@ def require_java() -> str:
     )
 
 
-def fetch_jars(
+def ensure_jars(
     folder: Path,
     coordinates: Sequence[str],
     *,
@@ -89,7 +89,7 @@ def fetch_jars(
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
             module = Path(scratch) / "ivy.xml"
-            module.write_text(_ivy_module(coordinates, transitive=transitive))
+            module.write_text(_ivy_module_xml(coordinates, transitive=transitive))
             _run_ivy(module, on_progress or (lambda _done, _total: None))
             (Path(scratch) / "jars").rename(folder)
     return folder
@@ -103,7 +103,7 @@ def _holding_file_lock(lock: Path) -> Iterator[None]:
         yield
 
 
-def _ivy_module(coordinates: Sequence[str], *, transitive: bool) -> str:
+def _ivy_module_xml(coordinates: Sequence[str], *, transitive: bool) -> str:
     lines = [
         f'<dependency org="{group}" name="{artifact}" rev="{version}" conf="default"'
         f' transitive="{str(transitive).lower()}"/>'

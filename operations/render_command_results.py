@@ -180,7 +180,13 @@ def show_status(console: Console, report: StatusReport) -> None:
         _build_text_table(
             ("participant", "state", "partitions", "buffered", "seen"),
             [
-                (p.member, p.state, len(p.partitions), p.buffered_records, _age_text(p.seen_ms_ago))
+                (
+                    p.member,
+                    p.state,
+                    len(p.partitions),
+                    p.buffered_records,
+                    _seconds_ago_text(p.seen_ms_ago),
+                )
                 for p in report.participants
             ],
         )
@@ -240,7 +246,7 @@ def _show_past_error_of_last_day(console: Console, error: LastError, now_ms: int
     if age_ms > _PAST_SHOWN_MS:
         return
     shortened = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
-    text = to_printable_line(f"{error.code}, {_describe_how_long_ago(age_ms)}: {shortened}")
+    text = to_printable_line(f"{error.code}, {_describe_minutes_or_hours_ago(age_ms)}: {shortened}")
     console.print(Text.assemble((f"  {'past error':<18}{text}", "dim")), soft_wrap=True)
 
 
@@ -408,12 +414,12 @@ def _time_text(epoch_ms: int | None) -> str | None:
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _describe_how_long_ago(milliseconds: int) -> str:
+def _describe_minutes_or_hours_ago(milliseconds: int) -> str:
     minutes = max(0, milliseconds) // 60_000
     return f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
 
 
-def _age_text(milliseconds: int) -> str:
+def _seconds_ago_text(milliseconds: int) -> str:
     return f"{milliseconds / 1000:.1f} s ago"
 
 

@@ -28,7 +28,7 @@ Topics = Mapping[str, TopicState]
 """Source topics by name."""
 
 
-def wait_and_describe_behind(
+def wait_and_describe_tables_behind(
     settings: SinkSettings, through_ms: int, timeout_s: float
 ) -> tuple[str, ...]:
     """Return nothing once all tables are complete up to a time (epoch ms), else what is behind.
@@ -103,7 +103,7 @@ def _describe_tables_behind(
         tables.name, record.valid_through_ms if record else None, through_ms
     )
     if own and (topics is None or record is None or count_missing_offsets(record, topics)):
-        yield own + _sink_state_suffix(record)
+        yield own + _why_behind_suffix(record)
     elif settings.tables:
         from headgate.operations.many_tables.list import list_tables
 
@@ -122,7 +122,7 @@ def _describe_table_if_behind(table: str, valid_through_ms: int | None, through_
     return f"{table} is complete up to {moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _sink_state_suffix(record: CommitRecord | None) -> str:
+def _why_behind_suffix(record: CommitRecord | None) -> str:
     if record is None:
         return ": nothing is committed yet"
     if record.stopped:
@@ -160,7 +160,7 @@ class UntilLatest:
         """Begin to look at the table, in a thread of its own; the last look comes at the end."""
         if self.missing:
             self._thread = threading.Thread(
-                target=self._poll_until_reached_then_stop, name="headgate-until-latest"
+                target=self._poll_then_stop_sink_when_reached, name="headgate-until-latest"
             )
             self._thread.start()
         else:
@@ -175,7 +175,7 @@ class UntilLatest:
             with suppress(HeadgateError):
                 self.refresh_is_reached()
 
-    def _poll_until_reached_then_stop(self) -> None:
+    def _poll_then_stop_sink_when_reached(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
                 if self.refresh_is_reached():
@@ -187,7 +187,7 @@ class UntilLatest:
         """Read the table; return whether it holds everything."""
         with open_tables_for_reading(self.settings) as tables:
             record = tables.reader.view().record
-            pending = {each.table for each in tables.undelivered_commits(record)}
+            pending = {each.table for each in tables.read_undelivered_commits(record)}
         missing = count_missing_offsets(record, self.topics)
         suspended = {each.table for each in record.suspended} if record else set[str]()
         self.suspended = tuple(sorted(pending & suspended))

@@ -211,18 +211,18 @@ def with_batch_written(state: State, written: BatchWritten) -> State:
         failure=work.failure if failed else None,
     )
     run = replace(state.run, record_bytes=_mean_record_bytes(written, state.run.record_bytes))
-    return _with_run_ended(replace(state, work=work), run)
+    return _with_batch_cleared(replace(state, work=work), run)
 
 
 def with_batch_ended_and_retries_reset(state: State, *, last_read_done: bool) -> State:
     """Forget the failures in front of a batch that ended well, and look at the source at once."""
     run = replace(state.run, unforeseen=0, outages=0)
     source = replace(state.source, last_read_done=last_read_done)
-    done = _with_run_ended(replace(state, source=source), run)
+    done = _with_batch_cleared(replace(state, source=source), run)
     return done.with_deadline(Timer.LOOK, None).with_deadline(Timer.RETRY, None)
 
 
-def _with_run_ended(state: State, run: BatchRun) -> State:
+def _with_batch_cleared(state: State, run: BatchRun) -> State:
     """Return the state with this run and without its batch; the outcome will be ignored."""
     return replace(state, run=replace(run, batch=None)).with_deadline(Timer.BATCH, None)
 
@@ -274,9 +274,9 @@ def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: in
     if isinstance(outcome.fatal, StopBefore):
         first = _offsets_within(outcome.fatal.first, batch)
         if first:
-            return _retry_up_to_stop_record(state, batch, outcome.fatal, first)
+            return _retry_up_to_sink_stop_record(state, batch, outcome.fatal, first)
     if outcome.fatal is not None:
-        return _with_run_ended(state, state.run), (Stop(outcome.fatal),)
+        return _with_batch_cleared(state, state.run), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
         state = replace(state, run=replace(state.run, outages=state.run.outages + 1))
         return _retry_batch_later(state, batch, outcome.reason, now_ms)
@@ -308,7 +308,7 @@ def _retry_batch_or_stop(
 ) -> Step:
     run = replace(state.run, unforeseen=state.run.unforeseen + 1)
     if run.unforeseen >= state.settings.batch_attempts_max:
-        return _with_run_ended(state, run), (Stop(error),)
+        return _with_batch_cleared(state, run), (Stop(error),)
     return _retry_batch_later(replace(state, run=run), batch, reason, now_ms)
 
 
@@ -318,7 +318,7 @@ def _retry_batch_later(state: State, batch: Batch, reason: str, now_ms: int) -> 
     wait_ms = backoff_ms(before, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     failed = state.work.failed | batch.ranges.keys()
     state = replace(state, work=replace(state.work, failure=reason, failed=failed))
-    state = _with_run_ended(state, run).with_deadline(Timer.RETRY, now_ms + wait_ms)
+    state = _with_batch_cleared(state, run).with_deadline(Timer.RETRY, now_ms + wait_ms)
     text = f"batch {batch.number} failed: {reason}"
     return state, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
 
@@ -330,7 +330,9 @@ def _offsets_within(first: Offsets, batch: Batch) -> Offsets:
     )
 
 
-def _retry_up_to_stop_record(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
+def _retry_up_to_sink_stop_record(
+    state: State, batch: Batch, error: StopBefore, first: Offsets
+) -> Step:
     """BATCH-2: write the batch again without what lies at or after such a record; then stop.
 
     Behind a transform each attempt may meet but one more of them: after so many, nothing more of
@@ -432,7 +434,7 @@ def with_settled_positions(state: State, expected: Offsets, settled_to: ControlO
         state = drop_unannounced_work(state)
         moved = {p: _with_position_reset(p, own, expected) for p, own in state.work.owned.items()}
         state = replace(state, work=replace(state.work, owned=moved))
-    learned = _with_learned_positions(state.work.owned, expected, settled_to)
+    learned = _with_first_settled_positions(state.work.owned, expected, settled_to)
     return replace(state, work=replace(state.work, owned=learned))
 
 
@@ -450,7 +452,7 @@ def _with_position_reset(partition: TopicPartition, own: Ownership, expected: Of
     return replace(own, work=empty_range(expected[partition])) if known else own
 
 
-def _with_learned_positions(
+def _with_first_settled_positions(
     owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
 ) -> Mapping[TopicPartition, Ownership]:
     """POSITION-2: take a gained partition's position from the first settlement behind its PRESENCE.
@@ -473,7 +475,7 @@ def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
     """Return everything unannounced as one status, which names every owned partition (ANSWER-1)."""
     work, writing = state.work, state.term.writing
     ranges = {p: own.work for p, own in work.owned.items() if own.work and writing}
-    failed = (work.failed | _partitions_with_stop_record(state)) & work.owned.keys()
+    failed = (work.failed | _partitions_with_sink_stop_record(state)) & work.owned.keys()
     doubtful = frozenset(
         p for p, each in ranges.items() if _is_empty_but_not_known_idle(state, p, each)
     )
@@ -488,7 +490,7 @@ def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
         troubles=work.troubles,
     )
     owned = {p: _with_empty_range(own) for p, own in work.owned.items()}
-    return _with_owned_without_files(state, owned), status
+    return _with_ownerships_and_files_cleared(state, owned), status
 
 
 def drop_unannounced_work(state: State) -> State:
@@ -497,7 +499,7 @@ def drop_unannounced_work(state: State) -> State:
         partition: replace(own, work=empty_range(own.work.range.begin)) if own.work else own
         for partition, own in state.work.owned.items()
     }
-    return _with_run_ended(_with_owned_without_files(state, owned), state.run)
+    return _with_batch_cleared(_with_ownerships_and_files_cleared(state, owned), state.run)
 
 
 def drop_work_and_positions(state: State) -> State:
@@ -508,7 +510,9 @@ def drop_work_and_positions(state: State) -> State:
     return without_pending_stop(with_idleness_unknown(replace(dropped, work=work)))
 
 
-def _with_owned_without_files(state: State, owned: Mapping[TopicPartition, Ownership]) -> State:
+def _with_ownerships_and_files_cleared(
+    state: State, owned: Mapping[TopicPartition, Ownership]
+) -> State:
     """Return the state with these positions; files and troubles go together with the ranges."""
     work = replace(
         state.work,
@@ -526,7 +530,7 @@ def _with_empty_range(own: Ownership) -> Ownership:
     return replace(own, work=empty_range(own.work.range.end)) if own.work else own
 
 
-def _partitions_with_stop_record(state: State) -> frozenset[TopicPartition]:
+def _partitions_with_sink_stop_record(state: State) -> frozenset[TopicPartition]:
     """BATCH-2: return the partitions with a record that stops the sink: there is more than is
     named."""
     return frozenset(state.run.stop.error.first) if state.run.stop else frozenset()
@@ -609,7 +613,7 @@ def buffered_amounts_with_next_batch(state: State) -> Buffered:
     return Buffered(records, octets)
 
 
-def commit_limit_steps_filled(state: State) -> int:
+def filled_eighths_of_commit_limit(state: State) -> int:
     """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.term.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):

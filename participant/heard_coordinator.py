@@ -287,7 +287,7 @@ def number_to_continue_from(known: int, heard: int) -> int:
 # ---------------------------------------------------------------------------- one configuration
 
 
-def find_other_configuration(
+def find_other_configuration_error(
     state: State, coordinator: Sender, start: StartCommit
 ) -> OtherConfiguration | None:
     """CONFIG-1: return the error if this participant's configuration differs from START's.

@@ -42,9 +42,9 @@ from headgate.control_protocol.ports import BatchFailed, BatchNeeds, BatchOutcom
 from headgate.participant.batches import (
     batch_records_max,
     cap_ranges,
-    commit_limit_steps_filled,
     drop_unannounced_work,
     execute_or_drop_pending_stop,
+    filled_eighths_of_commit_limit,
     find_backlog,
     next_source_look_due_ms,
     on_batch_failed,
@@ -67,7 +67,7 @@ from headgate.participant.heard_coordinator import (
     append_status,
     apply_settlement,
     enter_epoch,
-    find_other_configuration,
+    find_other_configuration_error,
     is_believed,
     on_own_status,
     open_or_queue_transaction,
@@ -102,7 +102,7 @@ from headgate.participant.schema_proposals import (
     forget_answers_on_suspended,
     forget_expired_refusals,
     forget_proposals_and_answers,
-    log_ignored_fields,
+    log_newly_ignored_fields,
     on_batch_needs,
     on_own_proposal,
     on_tables_event,
@@ -130,9 +130,9 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case Assigned(partitions):
             return _on_assigned(state, partitions)
         case BatchEnded(outcome):
-            return _announce_limit_step_if_new(_on_batch_ended(state, outcome, now_ms))
+            return _announce_commit_limit_step_if_new(_on_batch_ended(state, outcome, now_ms))
         case EndOffsetsRead():
-            return _announce_limit_step_if_new(_on_end_offsets(state, given, now_ms))
+            return _announce_commit_limit_step_if_new(_on_end_offsets(state, given, now_ms))
         case ReleaseRequested(partitions):
             return with_leaving_partitions(state, partitions), ()
         case ReleaseTimedOut():
@@ -272,7 +272,7 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
     else:
         state = with_batch_written(state, outcome)
         if outcome.ignored:
-            state, actions = log_ignored_fields(state, outcome.ignored)
+            state, actions = log_newly_ignored_fields(state, outcome.ignored)
     if state.needs.again:
         state = without_repeated_batch_if_done(state)
     was_last = state.source.last_read_done or state.phase is Phase.ANSWERING
@@ -281,10 +281,10 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
     ), actions
 
 
-def _announce_limit_step_if_new(done: Step) -> Step:
+def _announce_commit_limit_step_if_new(done: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
-    steps = commit_limit_steps_filled(state)
+    steps = filled_eighths_of_commit_limit(state)
     if steps <= state.work.announced_limit_steps:
         return done
     state, alive = append_presence(
@@ -385,7 +385,7 @@ def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
         state = _enter_epoch_without_proposals(state, Epoch(said.epoch), said.sender)
     match said.event:
         case StartCommit() as start:
-            if other := find_other_configuration(state, said.sender, start):
+            if other := find_other_configuration_error(state, said.sender, start):
                 return state, (Stop(other),)
             return _on_start(state, record, start), ()
         case EndCommit():

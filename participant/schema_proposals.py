@@ -223,7 +223,7 @@ def on_own_proposal(state: State, proposal: Proposal) -> State:
     return replace(state, needs=replace(needs, open=heard))
 
 
-def log_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
+def log_newly_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
     """SCHEMA-6: log once each field that becomes no column, with the records in which it was
     met."""
     new = {path: count for path, count in ignored.items() if path not in state.needs.ignored}
@@ -233,7 +233,7 @@ def log_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
         f"{_shorten_field_path(path)} ({count} records)" for path, count in sorted(new.items())[:20]
     )
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
-    newest = _newest_field_paths((*state.needs.ignored, *new))
+    newest = _field_paths_within_limit((*state.needs.ignored, *new))
     state = replace(state, needs=replace(state.needs, ignored=newest))
     text = f"ignores fields that become no column: {some}{more}"
     return state, (LogLine(text, trouble=True, event=LogEvent.FIELDS_IGNORED),)
@@ -244,5 +244,5 @@ def _shorten_field_path(path: str) -> str:
     return path if len(path) <= _NAME_CHARACTERS_MAX else f"{path[:_NAME_CHARACTERS_MAX]}..."
 
 
-def _newest_field_paths(paths: Iterable[str]) -> frozenset[str]:
+def _field_paths_within_limit(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(list(paths)[-1_000:])

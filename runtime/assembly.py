@@ -40,7 +40,10 @@ from headgate.data_plane.write.in_process_writer import (
     RenewingWriter,
     chunk_of,
 )
-from headgate.data_plane.write.write_batch import write_put_records, write_ranges_around_poison
+from headgate.data_plane.write.write_batch import (
+    write_chunk_around_poison,
+    write_ranges_around_poison,
+)
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import LogClients
 from headgate.kafka.control_topic import ensure_control_topic
@@ -67,7 +70,7 @@ from headgate.runtime.process_notices import (
     open_control_log,
     try_announce_start,
 )
-from headgate.runtime.reports.reported_primary import with_reports
+from headgate.runtime.reports.reported_primary import with_reported_commits
 from headgate.runtime.sink_tables import SinkTables, quarantine_as_secondary_tables
 from headgate.runtime.start_checks import require_existing_source_topics
 from headgate.runtime.telemetry.instrumentation import Ports, with_meters_and_lag_lookout
@@ -142,7 +145,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         ) -> BatchOutcome:
             chunk = chunk_of(records)
             return planning.write_planned(
-                batch, lambda plan: write_put_records(plan, batch, chunk, abandoned=abandoned)
+                batch,
+                lambda plan: write_chunk_around_poison(plan, batch, chunk, abandoned=abandoned),
             )
 
         writer = PutWriter(buffers, write_records)
@@ -184,7 +188,7 @@ def open_sink(
         stack.enter_context(_redacting_secrets(settings.redaction))
         # Before the tables: what they open in a JVM of their own would be the session's.
         shared = spark_session_conf(settings) is not None
-        session = stack.enter_context(_hold_spark_session(settings)) if shared else None
+        session = stack.enter_context(_open_only_spark_session(settings)) if shared else None
         tables = _prepare_tables_and_control_topic(settings, stack)
         writer = stack.enter_context(open_batch_writer(settings, tables.planning(), session))
         clients = LogClients(settings.kafka)
@@ -321,7 +325,7 @@ def _build_coordinator(
 
             begin_maintenance_if_wanted(found.tables, opening, on_ended)
         complain = Complaints(settings, sender)
-        table = with_reports(
+        table = with_reported_commits(
             found.table,
             settings,
             life,
@@ -383,7 +387,7 @@ def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity
         keyed=settings.replaces_primary_rows,
         routed_keys=KeysByRoute.from_settings(settings),
         growth_ms=settings.changes.added_partitions_hold_ms,
-        multiples_only=settings.changes.requires_multiple_of_partition_count,
+        multiples_only=settings.changes.partitions_grow_by_multiples_only,
         first_interval=0.5 + 0.5 * jitter_of(life),
     )
 
@@ -419,7 +423,7 @@ def open_batch_writer(
     if transform := planning.plans.shaping.transform:
         transform_function_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
-        spark = session or stack.enter_context(_hold_spark_session(settings))
+        spark = session or stack.enter_context(_open_only_spark_session(settings))
         with closing(SparkBatchWriter(spark, planning.write_planned)) as writer:
             yield RenewingWriter(writer, planning)
 
@@ -441,7 +445,7 @@ def second_spark_sink_error(sink: SinkName) -> SinksClash:
 
 
 @contextmanager
-def _hold_spark_session(settings: SinkSettings) -> Iterator[OpenSession]:
+def _open_only_spark_session(settings: SinkSettings) -> Iterator[OpenSession]:
     """Hold the process's only Spark session: closing it would close it for other sinks too."""
     from headgate.data_plane.spark.session import open_session
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 
 JOIN_S = 2.0
 """A call that takes longer ends by itself later, and nothing follows it."""
@@ -40,7 +40,7 @@ class WokenThread:
         self._pauses = pauses or Pauses()
         self._woken = threading.Event()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=in_same_sink_context(self._run), name=name)
+        self._thread = threading.Thread(target=bound_to_current_sink(self._run), name=name)
         self._thread.daemon = True
         self._thread.start()
 

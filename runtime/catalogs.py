@@ -55,7 +55,10 @@ def open_iceberg_format(
 
     With ``read_only`` it is left as it is: raises ``TableMissing`` if its file does not exist.
     """
-    from headgate.runtime.dropped_table_detection import PATIENCE_S, require_table_never_filled
+    from headgate.runtime.dropped_table_detection import (
+        PATIENCE_S,
+        require_never_filled_unless_restart,
+    )
     from headgate.tables.iceberg.table_format import IcebergFormat
 
     require_usable_catalog(catalog_settings)
@@ -68,7 +71,7 @@ def open_iceberg_format(
                 "the first start creates it, or correct catalog.properties.uri",
             )
         if catalog_settings is settings.catalog:
-            require_table_never_filled(settings, PATIENCE_S)
+            require_never_filled_unless_restart(settings, PATIENCE_S)
     timeout_s = ANSWER_S_MAX if read_only else TIMEOUT_S
     catalog = open_catalog(
         settings, timeout_s, catalog_settings=catalog_settings, read_only=read_only

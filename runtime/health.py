@@ -146,7 +146,7 @@ def summarize_heard_events(
     return Heard(
         alive=alive,
         since_ms=min((first_ms[sender] for sender in alive), default=None),
-        ended=have_last_participants_stopped(last.values(), silence_ms_max),
+        ended=have_last_heard_stopped_in_order(last.values(), silence_ms_max),
         error=_find_last_error(envelopes, frozenset(alive)),
         silent=all(now_ms - each.time_ms > silence_ms_max for each in last.values()),
     )
@@ -169,7 +169,7 @@ def _is_alive(newest: Envelope, last_presence: Envelope, now_ms: int, silence_ms
     return presence.kind is not PresenceKind.LOST or bool(presence.owned)
 
 
-def have_last_participants_stopped(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
+def have_last_heard_stopped_in_order(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
     """Return whether the last participants heard said goodbye, ignoring any killed long before."""
     newest = sorted(last, key=lambda envelope: envelope.time_ms)
     if not newest:
@@ -282,7 +282,7 @@ def condition_from(facts: Facts) -> Condition:
     if facts.draining or facts.stopped:
         return Condition.DRAINING
     if facts.alive or facts.of_query:
-        return _condition_at_work(facts)
+        return _condition_if_at_work(facts)
     return _condition_if_silent(facts)
 
 
@@ -296,7 +296,7 @@ def _condition_if_silent(facts: Facts) -> Condition:
     return Condition.NEVER_STARTED if never else Condition.STOPPED
 
 
-def _condition_at_work(facts: Facts) -> Condition:
+def _condition_if_at_work(facts: Facts) -> Condition:
     if facts.paused:
         return Condition.PAUSED
     if facts.stalled or facts.overdue:

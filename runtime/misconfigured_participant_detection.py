@@ -66,7 +66,7 @@ class Lookout:
         if isinstance(event, Notice) and event.kind is NoticeKind.ASKED:
             self._asked |= envelope.sink == self._settings.name
 
-    def require_no_misconfiguration_or_stop(
+    def require_not_misconfigured_or_stopped(
         self, state: State, now_ms: int, *, leads: bool
     ) -> None:
         """Raise an error if others commit elsewhere, or if an operator stopped the sink.

@@ -25,7 +25,7 @@ from headgate.runtime.process import (
     Process,
     handle_signals,
     logging_start_and_end,
-    run_participant_in,
+    run_participant_in_this_thread,
 )
 from headgate.runtime.systemd import OfAll, ServiceManager
 from headgate.runtime.telemetry.instrumentation import open_otlp_meters
@@ -131,7 +131,7 @@ class _OneSink:
                 self.settings = self._read_settings()
             self.error, self.ended = None, False
             with logging_start_and_end(self.settings.name):
-                run_participant_in(process, self.settings)
+                run_participant_in_this_thread(process, self.settings)
         except HeadgateError as error:
             self._note_error(error)
         except Exception as error:  # noqa: BLE001 - it ends this sink, and no other

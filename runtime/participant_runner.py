@@ -44,7 +44,7 @@ class OpenSink(participant.ParticipantDriver):
 
     def run_once(self, timeout_ms: int) -> None:
         super().run_once(timeout_ms)
-        self._lookout.require_no_misconfiguration_or_stop(
+        self._lookout.require_not_misconfigured_or_stopped(
             self.state, self._clock.monotonic_ms(), leads=self.leads
         )
 

@@ -30,7 +30,7 @@ from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
 from headgate.runtime.configuration_comparison import (
-    find_last_starter_with_other_file,
+    find_last_starter_if_other_file,
     find_participants_with_other_file,
     try_read_recent_envelopes,
 )
@@ -167,7 +167,9 @@ def run(
     manager = manager or ServiceManager()
     reload = Reload(sink_file) if sink_file else None
     with handle_signals(stop, [reload] if reload else []):
-        run_participant_in(Process(stop, manager, measuring, reload, on_progress), settings)
+        run_participant_in_this_thread(
+            Process(stop, manager, measuring, reload, on_progress), settings
+        )
         manager.on_stopping()
 
 
@@ -182,7 +184,7 @@ class Process:
     on_progress: Callable[[Progress], None] | None = None
 
 
-def run_participant_in(process: Process, settings: SinkSettings) -> None:
+def run_participant_in_this_thread(process: Process, settings: SinkSettings) -> None:
     """Run one sink's participant in this thread until ``process.stop``. Raises as ``run``."""
     with working_for_sink(settings.name):
         goes_on: SinkSettings | None = settings
@@ -261,7 +263,7 @@ def _take_part_or_wait_for_start(settings: SinkSettings, turn: _Turn) -> SinkSet
             try:
                 return _take_part_until_new_settings(settings, turn)
             except LeadershipReleased as released:
-                _wait_away_then_until_readable(settings, turn, released)
+                _stay_away_until_table_readable(settings, turn, released)
                 continue
             except SinkStopped:
                 pass
@@ -270,7 +272,7 @@ def _take_part_or_wait_for_start(settings: SinkSettings, turn: _Turn) -> SinkSet
         message = f"sink {settings.name}: stopped by a person; waiting for headgate start"
         _log.info("%s", message, extra=event_extra(LogEvent.SINK_WAITS))
         if turn.measures:
-            turn.measures.note_waiting()
+            turn.measures.note_left_group_to_wait()
         wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
         if anew := turn.reload_settings_if_changed(settings, new_sender()):
             return anew
@@ -290,7 +292,7 @@ def _give_way_to_file_last_started_with(settings: SinkSettings, turn: _Turn) -> 
         error = find_participants_with_other_file(settings, envelopes, wall_ms()).error
         if error:
             raise error
-        if not (actor := find_last_starter_with_other_file(settings, envelopes)):
+        if not (actor := find_last_starter_if_other_file(settings, envelopes)):
             return
         if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
@@ -300,14 +302,14 @@ def _give_way_to_file_last_started_with(settings: SinkSettings, turn: _Turn) -> 
         turn.stop.wait(_LOOKED_AT_S)
 
 
-def _wait_away_then_until_readable(
+def _stay_away_until_table_readable(
     settings: SinkSettings, turn: _Turn, released: LeadershipReleased
 ) -> None:
     """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
     reported = f"{released.code} {released.message}"
     _log_event(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {reported}", logging.WARNING)
     if turn.measures:
-        turn.measures.note_waiting(reported)
+        turn.measures.note_left_group_to_wait(reported)
     away_s = released.away_ms / 1000
     wait_until_table_readable(
         settings, turn.stop, lambda: turn.report_turn("has left the lead to others"), away_s

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from headgate.config.configuration_fingerprint import configuration_digest
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import (
     CODE,
     HeadgateError,
@@ -136,7 +136,7 @@ class Complaints:
         redacted = self._settings.redact(text)[:_ERROR_CHARS_MAX]
         trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_in_ms)
         self._saying = threading.Thread(
-            target=in_same_sink_context(try_append_notice),
+            target=bound_to_current_sink(try_append_notice),
             args=[self._settings, self._sender, trouble],
             daemon=True,
         )

@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import TableMissing, TablesUnfit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.control_protocol.schema_evolution import large_objects_as_maps
+from headgate.control_protocol.schema_evolution import wide_structs_as_maps
 from headgate.data_plane.routing.routes import pattern_of_table_names
 from headgate.tables.iceberg.catalog import translate_catalog_error
 
@@ -46,7 +46,7 @@ class TableCreation(Protocol):
 
     def short_table_names_in(self, namespace: str) -> Collection[str]: ...
 
-    def create_routed_table(
+    def create_routed_table_if_missing(
         self, table: TableSettings, name_before_routing: str, inferred_columns: Struct
     ) -> bool: ...
 
@@ -87,7 +87,7 @@ class TableMaker:
                 wanted.setdefault(each.match, each.match)
         for table, raw in sorted(wanted.items()):
             if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
-                self._try_create_if_declared(table, raw)
+                self._try_create_if_columns_declared(table, raw)
 
     def create_requested_or_why_not(self, want: Want) -> Changed | None:
         """Create a table that a participant asks for; return why not, or ``None`` if it exists.
@@ -95,12 +95,12 @@ class TableMaker:
         Raises as ``create_table_if_missing``, and ``ConfigurationError`` as CREATE-3.
         """
         try:
-            return self._create_requested_or_why_not(want)
+            return self._create_requested_untranslated(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             failure = translate_catalog_error(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
-    def _create_requested_or_why_not(self, want: Want) -> Changed | None:
+    def _create_requested_untranslated(self, want: Want) -> Changed | None:
         tables, table = self._settings.tables, want.at.table
         each = section_of_table(tables, table) or OneTableSettings(match=table)
         if not any(
@@ -109,7 +109,7 @@ class TableMaker:
             return Changed(table, why="no route of the coordinator's sink file names it")
         if self._tables.exists(table):
             return None
-        if self._was_dropped(table):
+        if self._must_not_be_recreated(table):
             return Changed(table, why=dropped_table_text(table), dropped=True)
         if not (each.columns or (tables.create.schema.takes_columns_from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
@@ -124,15 +124,15 @@ class TableMaker:
         )
         return None
 
-    def _try_create_if_declared(self, table: str, raw: str) -> None:
+    def _try_create_if_columns_declared(self, table: str, raw: str) -> None:
         each = section_of_table(self._settings.tables, table)
         if each is None or not each.columns:
             return
         try:
             if not self._tables.exists(table):
-                if self._was_dropped(table):
+                if self._must_not_be_recreated(table):
                     return
-                self._guard.require_admitted_topic_table(table)
+                self._guard.require_room_and_count_topic_table(table)
                 self._create_table(table, raw, each, Struct())
             self._there.add(table)
         except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
@@ -140,7 +140,7 @@ class TableMaker:
             self._refused[table] = self._now_s() + AGAIN_S
             _log.warning("table %s cannot be created, its records are unmatched: %s", table, error)
 
-    def _was_dropped(self, table: str) -> bool:
+    def _must_not_be_recreated(self, table: str) -> bool:
         """LEDGER-2: return whether rows went to a table that is gone, and nobody asked for a new
         one."""
         return self._settings.tables.on_missing is OnMissing.SUSPEND and table in self._filled()
@@ -148,10 +148,10 @@ class TableMaker:
     def _create_table(
         self, table: str, name_before_routing: str, section: OneTableSettings, columns: Struct
     ) -> None:
-        wholly = large_objects_as_maps(columns, Struct())
+        wholly = wide_structs_as_maps(columns, Struct())
         names = [column.name for column in wholly.fields]
         wanted = settings_of_routed_table(self._settings.tables, table, section, names)
-        if self._tables.create_routed_table(wanted, name_before_routing, wholly):
+        if self._tables.create_routed_table_if_missing(wanted, name_before_routing, wholly):
             _log.info("table %s was made for %s", table, name_before_routing)
 
     @property
@@ -202,7 +202,7 @@ class NewTables:
         """
         with self._lock:
             namespace, _, short = table.rpartition(".")
-            known = self._short_routed_names_in(namespace)
+            known = self._short_names_of_routable_tables_in(namespace)
             if len(known) >= self._tables.max:
                 return Admission(f"there are tables.max = {self._tables.max} tables")
             if not by_topic and not self._try_take_creation_permit():
@@ -212,13 +212,13 @@ class NewTables:
             known.add(short)
             return Admission()
 
-    def require_admitted_topic_table(self, table: str) -> None:
+    def require_room_and_count_topic_table(self, table: str) -> None:
         """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
         admission = self.admit_new_table(table, by_topic=True)
         if admission.why_not:
             raise TablesUnfit(admission.why_not, "raise it, or narrow the routes")
 
-    def _short_routed_names_in(self, namespace: str) -> set[str]:
+    def _short_names_of_routable_tables_in(self, namespace: str) -> set[str]:
         """Return the namespace's tables that routes can name, looked up now and then."""
         until_s, known = self._counted.get(namespace, (0.0, set[str]()))
         if self._now_s() >= until_s:

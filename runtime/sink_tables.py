@@ -170,7 +170,7 @@ class SinkTables:
         self._formats: dict[bool, TableFormat] = {}
 
     @classmethod
-    def in_catalog(cls, settings: SinkSettings, catalog: Catalog) -> SinkTables:
+    def from_open_catalog(cls, settings: SinkSettings, catalog: Catalog) -> SinkTables:
         """Return the sink's tables in a catalog that the caller has opened, and closes."""
         from headgate.tables.iceberg.table_format import IcebergFormat
 
@@ -207,7 +207,7 @@ class SinkTables:
         create_table_if_missing(catalog, name, declared)
         complete_table_if_empty(catalog, name, declared)
         create_table_if_missing(catalog, quarantine, quarantine_declaration())
-        return DryRunTables(cls.in_catalog(settings, catalog), catalog.copied)
+        return DryRunTables(cls.from_open_catalog(settings, catalog), catalog.copied)
 
     def with_settings(self, settings: SinkSettings) -> SinkTables:
         """Return the same tables under other settings; what closes these closes those, too."""
@@ -269,15 +269,15 @@ class SinkTables:
         """Return the format of the tables that headgate maintains."""
         if found := self.maintained_format:
             return found
-        raise self._iceberg_only_error(self._name_of_maintained)
+        raise self._iceberg_only_error(self._name_of_any_maintained_table)
 
     @property
     def maintained_format(self) -> SupportsMaintenance | None:
         """Return the format of the tables that headgate maintains, if there are some."""
-        return self._maintained_format_of(self._name_of_maintained)
+        return self._maintained_format_of(self._name_of_any_maintained_table)
 
     @property
-    def _name_of_maintained(self) -> str:
+    def _name_of_any_maintained_table(self) -> str:
         """Return one of the tables to maintain: beside a table of another format it is the
         quarantine."""
         return (
@@ -330,11 +330,11 @@ class SinkTables:
         settings, found = self.settings, self.format_of(name)
         is_primary = name == self.name
         if not (is_primary or settings.tables or self.catalog_format_of(name)):
-            self._require_findable_quarantine(name)
+            self._require_former_quarantine_exists(name)
         spec = self.table_spec_of(name)
         table = found.open(spec, settings.name, use)
         if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
-            self._set_column_check_at_commit(table)
+            self._set_column_check_unless_evolving(table)
         if isinstance(table, SupportsStaging):
             return cast("SecondaryTable", table)
         evolves = Capability.EVOLUTION in found.capabilities
@@ -349,7 +349,7 @@ class SinkTables:
         """Return the sink's table, which the caller closes."""
         return self.open_table(self.name, use)
 
-    def _set_column_check_at_commit(self, table: SupportsColumnCheck) -> None:
+    def _set_column_check_unless_evolving(self, table: SupportsColumnCheck) -> None:
         """Raise at a commit what a start would; not where the sink itself changes columns
         (SCHEMA-5)."""
         from headgate.runtime.start_checks import require_fitting_schema  # not for readers
@@ -361,7 +361,7 @@ class SinkTables:
         """Return what is pending for a table whose format does not stage files by itself."""
         return StagedFileLists(spec.storage, spec.location, self.settings.name)
 
-    def _require_findable_quarantine(self, name: str) -> None:
+    def _require_former_quarantine_exists(self, name: str) -> None:
         """Find a quarantine, which the sink file may not ask for any more, although rows are
         pending for it.
 
@@ -403,7 +403,9 @@ class SinkTables:
         )
         return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
-    def open_each_for_reading(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
+    def open_each_existing_for_reading(
+        self, names: Collection[str]
+    ) -> Iterator[tuple[str, Answer]]:
         """Yield each routed table that exists with its name, or the error that says why it is not
         read; the caller closes the readers.
 
@@ -414,14 +416,14 @@ class SinkTables:
                 [self.table_spec_of(name) for name in names], self.settings.name
             )
         else:
-            readers = self._readers_of(names)
+            readers = self._readers_or_outages_of(names)
         for name, answer in readers:
             if not isinstance(answer, HeadgateError):
                 yield name, self._build_at_rest(name, answer)
             elif not isinstance(answer, TableMissing):
                 yield name, answer
 
-    def _readers_of(
+    def _readers_or_outages_of(
         self, names: Collection[str]
     ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
         for name in names:
@@ -454,7 +456,7 @@ class SinkTables:
             }
         return sorted(name for name in wanted if not self.exists(name))
 
-    def find_tables_named_by_routes(self) -> set[str]:
+    def find_tables_that_routes_can_name(self) -> set[str]:
         """Return existing tables whose names a route can produce, where a catalog lists them."""
         found = self.catalog_format_of()
         if found is None:
@@ -471,7 +473,7 @@ class SinkTables:
         )
         return {name for name in there if any(each.fullmatch(name) for each in names)}
 
-    def create_routed_table(
+    def create_routed_table_if_missing(
         self, table: TableSettings, name_before_routing: str, inferred_columns: Struct
     ) -> bool:
         """Create a routed table, and return whether this call did.
@@ -496,7 +498,7 @@ class SinkTables:
         """
         return self._opening.enter_context(self.open_for_reading(self.name)).reader
 
-    def undelivered_commits(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
+    def read_undelivered_commits(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
         """Return what is pending for secondary tables, as far as these can be read (rule
         PENDING-7)."""
         if record is None or not record.pending_commits:
@@ -536,7 +538,7 @@ class SinkTables:
 
         require_fit_table(self)
 
-    def require_fit_quarantine(self) -> str:
+    def require_fit_quarantine_and_uuid(self) -> str:
         """Return the quarantine's UUID. Raises ``TableMissing``, and where it cannot be filled."""
         from headgate.runtime.start_checks import require_fit_quarantine_layout
 
@@ -556,14 +558,14 @@ class SinkTables:
 
     def prepare_tables(self) -> SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
-        from headgate.runtime.start_checks import require_fit_or_creatable_table
+        from headgate.runtime.start_checks import require_fit_or_creatable_and_exists
 
         try:
-            there = require_fit_or_creatable_table(self)
+            there = require_fit_or_creatable_and_exists(self)
         except TableChanged:
             if not self._try_add_columns_and_may_recheck():
                 raise
-            there = require_fit_or_creatable_table(self)
+            there = require_fit_or_creatable_and_exists(self)
         if not there:
             self.primary_format.create(self.table_spec_of(self.name))
             self.require_fit_table()
@@ -599,7 +601,7 @@ class SinkTables:
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
         self.format_of(wanted.table).create(self.table_spec_of(wanted.table))
-        self.require_fit_quarantine()
+        self.require_fit_quarantine_and_uuid()
 
     def planning(self) -> Planning:
         """Return how batches are written."""

@@ -28,10 +28,10 @@ def main() -> int:
     try:
         settings = load(options.config)
         redacted = settings.redact
-        from headgate.runtime.console_log import log_to_stderr
+        from headgate.runtime.console_log import send_logs_to_stderr
         from headgate.runtime.process import run
 
-        log_to_stderr([settings])
+        send_logs_to_stderr([settings])
         run(settings, on_progress=lambda _: _stop_if_parent_ended(parent, stop), stop=stop)
     except HeadgateError as error:
         print(redacted(str(error)), file=sys.stderr)  # noqa: T201 - this is a command

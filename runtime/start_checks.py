@@ -44,7 +44,7 @@ from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
     file_format_name,
-    require_format_for_keys,
+    require_parquet_for_keyed_table,
     require_writable_files,
 )
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
@@ -53,7 +53,7 @@ from headgate.runtime.dropped_table_detection import (
     PATIENCE_S,
     call_with_retries,
     open_source_topics,
-    require_table_never_filled,
+    require_never_filled_unless_restart,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.schema_evolution import columns_of, spark_sql_type_or_empty
@@ -61,7 +61,7 @@ from headgate.tables.iceberg.supported_tables import raise_if_metadata_not_under
 from headgate.tables.iceberg.table_creation import (
     build_partition_spec,
     build_sort_order,
-    key_field_ids,
+    require_key_field_ids,
     require_valid_upkeep_properties,
     with_default_properties,
 )
@@ -141,8 +141,8 @@ def require_fillable_table(
     require_valid_upkeep_properties(table.properties, f"table {identifier}")
     require_expirable_rows_if_expiring(settings, table, schema or table.schema())
     if settings.table.key:
-        key_field_ids(table.schema(), settings.table.key)
-        require_format_for_keys(identifier, table.properties)
+        require_key_field_ids(table.schema(), settings.table.key)
+        require_parquet_for_keyed_table(identifier, table.properties)
         key = settings.table.key
         require_markable_table_if_marking(settings, identifier, key, schema or table.schema())
 
@@ -156,7 +156,7 @@ def require_expirable_rows_if_expiring(
     from headgate.tables.iceberg.maintenance import row_expiry  # reads files
 
     identifier, column = settings.table.identifier, settings.maintenance.rows_by
-    field_id = row_expiry.require_expirable(identifier, schema, column).field_id
+    field_id = row_expiry.require_expiry_time_column(identifier, schema, column).field_id
     modes = metrics_modes(schema, table.properties, table.sort_order())
     if not next(leaf for leaf in leaves_of(schema, modes) if leaf.field_id == field_id).has_bounds:
         raise RowExpiryUnfit(
@@ -199,12 +199,12 @@ def require_fitting_schema(schema: Schema, settings: SinkSettings) -> None:
                 "add it, or correct table.record_columns",
             )
         if part == STRUCT:
-            _require_struct_of_parts(identifier, columns.field(name))
+            _require_struct_of_record_parts(identifier, columns.field(name))
         else:
-            _require_castable_part(identifier, part, columns.field(name))
+            _require_column_holds_record_part(identifier, part, columns.field(name))
 
 
-def _require_struct_of_parts(identifier: str, column: pa.Field) -> None:
+def _require_struct_of_record_parts(identifier: str, column: pa.Field) -> None:
     fields = list(column.type) if pa.types.is_struct(column.type) else []
     if not fields or not {field.name for field in fields} <= set(RECORD_PARTS):
         raise TableChanged(
@@ -214,10 +214,10 @@ def _require_struct_of_parts(identifier: str, column: pa.Field) -> None:
         )
     for field in fields:
         inside = field.with_name(f"{column.name}.{field.name}")
-        _require_castable_part(identifier, field.name, inside)
+        _require_column_holds_record_part(identifier, field.name, inside)
 
 
-def _require_castable_part(identifier: str, part: str, column: pa.Field) -> None:
+def _require_column_holds_record_part(identifier: str, part: str, column: pa.Field) -> None:
     try:
         pa.array([], _PARTS.get(part, pa.null())).cast(column.type)
     except pa.ArrowNotImplementedError as error:
@@ -289,7 +289,7 @@ def _is_within(path: str, *folders: str) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
-def location_if_created(settings: SinkSettings) -> str:
+def location_or_warehouse_of_new_table(settings: SinkSettings) -> str:
     """Return where a missing table would be created; empty if the catalog chooses."""
     return settings.table.location or settings.catalog.properties.get("warehouse", "")
 
@@ -311,7 +311,7 @@ def require_fitting_file_schema(layout: FileSchema, settings: SinkSettings) -> N
     """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
     schema = iceberg_schema_of(layout.columns)
     require_fitting_schema(schema, settings)
-    key_field_ids(schema, settings.table.key)
+    require_key_field_ids(schema, settings.table.key)
     require_writable_location(layout.location)
 
 
@@ -341,7 +341,7 @@ def require_fit_table(tables: SinkTables) -> None:
         require_fitting_file_schema(tables.file_schema(tables.name), settings)
 
 
-def require_fit_or_creatable_table(tables: SinkTables) -> bool:
+def require_fit_or_creatable_and_exists(tables: SinkTables) -> bool:
     """Return whether the sink's table exists.
 
     Raises if it, or the place where it would be created, cannot take the records.
@@ -354,11 +354,11 @@ def require_fit_or_creatable_table(tables: SinkTables) -> bool:
     except TableMissing:
         spec = tables.table_spec_of(tables.name)
         if found is not None:
-            require_table_never_filled(settings, PATIENCE_S)
+            require_never_filled_unless_restart(settings, PATIENCE_S)
             require_creatable_table(settings, found.catalog)
             require_answering_store(settings)
         elif spec.create:
-            require_table_never_filled(settings, PATIENCE_S)
+            require_never_filled_unless_restart(settings, PATIENCE_S)
             require_writable_location(spec.location)
         else:
             raise
@@ -371,7 +371,7 @@ def require_answering_store(settings: SinkSettings) -> None:
 
     Only where its client has no time-out, and where keys do not come with the table.
     """
-    location = location_if_created(settings)
+    location = location_or_warehouse_of_new_table(settings)
     if is_sql_catalog(settings.catalog) and needs_timeouts(location):
         require_writable_store(file_io_properties(settings.catalog.properties, location), location)
 
@@ -404,7 +404,7 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
     Without a ``catalog`` there is none yet, and the first start creates it.
     """
     location, wanted = (
-        location_if_created(settings),
+        location_or_warehouse_of_new_table(settings),
         declaration_if_creation_allowed(settings.table),
     )
     require_writable_location(location)

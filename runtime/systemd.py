@@ -85,16 +85,16 @@ class OfAll:
         with self._lock:
             self._at_work.add(sink)
             self._turned.add(sink)
-            self._report_if_all_turned()
+            self._report_turn_if_all_sinks_turned()
 
     def on_sink_end(self, sink: str) -> None:
         """Stop waiting for a sink that ended by itself."""
         with self._lock:
             self._at_work.discard(sink)
             self._turned.discard(sink)
-            self._report_if_all_turned()
+            self._report_turn_if_all_sinks_turned()
 
-    def _report_if_all_turned(self) -> None:
+    def _report_turn_if_all_sinks_turned(self) -> None:
         if self._at_work <= self._turned:
             self._turned.clear()
             self._manager.on_turn(f"{len(self._at_work)} sinks at work")

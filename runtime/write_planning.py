@@ -35,7 +35,7 @@ class Planning:
         source = build_source_plan(self._settings, batch)
         if self._routed is None:
             return write(self.plans.load_plan(batch, source))
-        return self._routed.write_with_tables(batch, source, write)
+        return self._routed.write_until_tables_planned(batch, source, write)
 
     def drop_plans_with_temporary_credentials(self) -> bool:
         """Drop plans whose credentials are temporary; return whether there were any."""

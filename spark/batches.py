@@ -36,7 +36,7 @@ from headgate.control_protocol.ports import SourceTopics
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.spark_batch_decision import Done, ProposedBatch, without_query_offset
-from headgate.coordinator.recovery import record_to_resume
+from headgate.coordinator.recovery import record_to_resume_from
 from headgate.data_plane.spark.query_records import (
     RECORD_COLUMNS,
     SOURCE_COLUMNS,
@@ -92,7 +92,7 @@ def starting_offsets(sink: str | Path) -> str:
     settings = load(sink)
     with open_tables_read_only(settings) as tables:
         try:
-            record = record_to_resume(tables.reader.view(), settings.coordinator)
+            record = record_to_resume_from(tables.reader.view(), settings.coordinator)
         except TableMissing:
             record = None
     with closing(open_source_topics(settings)) as sources:
@@ -181,7 +181,7 @@ class Batches:
             return
         declared = {
             column.name for column in self.settings.table.columns
-        } | self._deletion_mark_columns
+        } | self._delete_flag_columns
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns_error(self.settings.table.identifier, unknown)
 
@@ -191,7 +191,7 @@ class Batches:
         return _OnConnectServer, (partial(Batches, str(self._sink), self._checkpoint, **flags),)
 
     @property
-    def _deletion_mark_columns(self) -> set[str]:
+    def _delete_flag_columns(self) -> set[str]:
         """Return the columns by which rows delete, which are none of the table's."""
         return {DELETED} if self.settings.table.key else set()
 
@@ -230,11 +230,9 @@ class Batches:
         if self._records:
             frame = self._select_record_columns(frame, planned)
         else:
-            places = self._require_coordinate_columns(frame, planned)
+            places = self._require_coordinates_if_needed(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
-            if unknown := sorted(
-                set(frame.columns) - {*table_columns, *self._deletion_mark_columns}
-            ):
+            if unknown := sorted(set(frame.columns) - {*table_columns, *self._delete_flag_columns}):
                 raise unknown_columns_error(now.view.table, unknown)
         ship_package_once(frame.sparkSession)
         written = write_frame(frame, planned, places)
@@ -278,7 +276,9 @@ class Batches:
         _require_kafka_records(frame, needed)
         return frame.select(*needed)
 
-    def _require_coordinate_columns(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
+    def _require_coordinates_if_needed(
+        self, frame: Any, planned: PlannedBatch
+    ) -> Mapping[str, str]:
         """Return the column of each coordinate of a row's record (QUERY-6, QUERY-21).
 
         Raises ``RowsUnfit`` and ``BatchGap`` where rows lack what they need.
@@ -291,7 +291,7 @@ class Batches:
             frame.columns
         )
         if self.settings.table.key:
-            self._require_fitting_coordinates(frame, places, planned)
+            self._require_coordinates_fit_keyed_table(frame, places, planned)
             return places
         trim = planned.take.trim
         several = len({at.topic for at in trim}) > 1 and "topic" not in places
@@ -304,7 +304,7 @@ class Batches:
             )
         return places
 
-    def _require_fitting_coordinates(
+    def _require_coordinates_fit_keyed_table(
         self, frame: Any, coordinate_columns: Mapping[str, str], planned: PlannedBatch
     ) -> None:
         """Raise ``RowsUnfit`` for a keyed table's rows that do not say what orders them, or say it

@@ -28,7 +28,7 @@ def read_proposed_batch(
     if number > 0:
         begins = log.read_source_lines(f"offsets/{number - 1}")
     else:
-        begins = [log.read_first_offsets_line(place) for place in range(len(ends))]
+        begins = [log.first_offsets_line_or_unused(place) for place in range(len(ends))]
     query = log.read_query_id()
     begin, end = _parse_kafka_offsets(begins), _parse_kafka_offsets(ends)
     if begin is None or end is None:
@@ -56,7 +56,7 @@ class _CheckpointLog:
             raise self._damaged_error(name)
         return [line.strip() for line in lines[2:]]
 
-    def read_first_offsets_line(self, source: int) -> str:
+    def first_offsets_line_or_unused(self, source: int) -> str:
         """Return where a source began. Only Kafka's says it, and others need not be there."""
         try:
             lines = self._read_lines(f"sources/{source}/0")

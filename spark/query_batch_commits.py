@@ -48,8 +48,8 @@ from headgate.control_protocol.spark_batch_decision import (
     ProposedBatch,
     QueryRun,
     Take,
-    claim_of_query,
     decide_batch,
+    first_claim_of_query,
     next_transaction,
     record_of_batch,
     require_not_superseded,
@@ -57,13 +57,13 @@ from headgate.control_protocol.spark_batch_decision import (
 )
 from headgate.control_protocol.table_format import SupportsCatalog, Use
 from headgate.coordinator.recovery import (
-    record_to_resume,
+    record_to_resume_from,
     require_not_stopped,
     require_sources_unshared,
     require_table_not_recreated,
 )
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
-from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.files.format_choice import require_parquet_for_keyed_table
 from headgate.data_plane.spark.query_records import RecordsWriter
 from headgate.data_plane.spark.query_rows import RowsWriter, RowsWritten
 from headgate.kafka.group_offsets import OffsetCopies
@@ -212,7 +212,7 @@ class QueryTable:
         """QUERY-1: read the table. Raises a ``StopSink`` where a coordinator would, too."""
         view, settings = self._table.read(), self.settings
         require_table_not_recreated(view, self._uuid, None, settings.coordinator)
-        record = record_to_resume(view, settings.coordinator)
+        record = record_to_resume_from(view, settings.coordinator)
         require_not_stopped(record, settings.name)  # QUERY-14
         require_rollback_finished(record, settings.name)
         if record and record.group_id != settings.source.group_id:
@@ -295,7 +295,7 @@ class QueryTable:
         source = replace(build_source_plan(self.settings, batch), kafka={}, topic_ids={})
         plan = self._planning.plans.load_plan(batch, source)
         if self.settings.table.key:
-            require_format_for_keys(view.table, plan.shape.table_properties)
+            require_parquet_for_keyed_table(view.table, plan.shape.table_properties)
         numbered = self._stateful or proposed.by_number
         return PlannedBatch(proposed, now, take, plan, batch, time.monotonic(), numbered)
 
@@ -337,7 +337,7 @@ class QueryTable:
         """Return the batch's commit, or the query's claim while the table has no record yet."""
         transaction = now.next_transaction(self._run.sender)
         if now.record is None:
-            claim = claim_of_query(proposed, self._run, self._topic_ids, transaction)
+            claim = first_claim_of_query(proposed, self._run, self._topic_ids, transaction)
             return CommitAttempt(now.view, claim)
         record = record_of_batch(
             now.record,

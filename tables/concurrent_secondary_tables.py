@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from headgate.control_protocol.commit_record import PendingCommit
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
@@ -255,6 +255,8 @@ class SecondaryTables:
         if self._pool is None:
             # Each thread is told whose it is, once; there is nothing else to begin with.
             self._pool = ThreadPoolExecutor(
-                AT_ONCE, "headgate-secondary tables", initializer=in_same_sink_context(lambda: None)
+                AT_ONCE,
+                "headgate-secondary tables",
+                initializer=bound_to_current_sink(lambda: None),
             )
         return self._pool

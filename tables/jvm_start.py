@@ -44,14 +44,14 @@ _WAYS = re.compile(
 _SOUNDS_SECRET = re.compile(r"PASS|SECRET|TOKEN|CREDENTIAL|KEY", re.IGNORECASE)
 
 
-def note_variable_hidden_from_jvms(name: str) -> None:
+def note_variable_to_hide_from_jvms(name: str) -> None:
     """Let no JVM inherit the variable, unless it is one of those that belong to the machine."""
     way = _WAYS.fullmatch(name) and not _SOUNDS_SECRET.search(name)
     if not way and not _IDENTITY.fullmatch(name):
         _withheld[name] = None
 
 
-def start_jvm(spark_context_class: Any, conf: Mapping[str, str]) -> None:
+def start_jvm_unless_running(spark_context_class: Any, conf: Mapping[str, str]) -> None:
     """Start the JVM of PySpark's ``SparkContext`` class, unless there is one already."""
     with _STARTING:
         if spark_context_class._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way

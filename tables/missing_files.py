@@ -9,7 +9,7 @@ from headgate.control_protocol.ports import Refused
 from headgate.tables.storage.file_store import Folder, name_below
 
 
-def check_lost_files(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
+def find_refusal_for_lost_files(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
     """Refuse files for good if one is gone, or has another size."""
     sizes = folder.file_sizes([name_below(folder.location, file.path) for file in files])
     for file, size in zip(files, sizes, strict=True):

@@ -99,7 +99,7 @@ def file_facts_of(file: WrittenFile, columns: Struct, partition_by: tuple[str, .
     detail, schema = FileDetail.decode(file.detail), iceberg_schema_of(columns)
     if len(detail.partition) != len(partition_by):
         raise ValueError(f"{file.path} has {len(detail.partition)} partition values")
-    leaves = _leaf_columns(columns)
+    leaves = _leaf_columns_by_id(columns)
     kinds = (_require_primitive(schema.find_type(name)) for name in partition_by)
     values = zip(partition_by, kinds, detail.partition, strict=True)
     nan = {id_ for id_, count in detail.nan_value_counts.items() if count}
@@ -142,7 +142,7 @@ _Leaves = Mapping[int, tuple[Path, PrimitiveType]]
 
 
 @lru_cache(maxsize=64)
-def _leaf_columns(columns: Struct) -> _Leaves:
+def _leaf_columns_by_id(columns: Struct) -> _Leaves:
     """Return the columns with at most one value per row, by their ids."""
 
     def find_leaves(

@@ -10,7 +10,7 @@ from threading import Lock
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import PendingCommit
-from headgate.control_protocol.errors import HeadgateError, Unreachable, first_line_of_error
+from headgate.control_protocol.errors import HeadgateError, Unreachable, type_and_first_line_of
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -64,8 +64,9 @@ class FileListSecondaryTable:
         try:
             return self._drafts.stage_pending_commits(staging)
         except Exception as error:
+            why = type_and_first_line_of(error)
             raise Unreachable(
-                f"{name}: what is pending for it could not be written: {first_line_of_error(error)}"
+                f"{name}: what is pending for it could not be written: {why}"
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
@@ -88,7 +89,7 @@ class FileListSecondaryTable:
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(
-                f"nothing was sent: a draft could not be read: {first_line_of_error(error)}"
+                f"nothing was sent: a draft could not be read: {type_and_first_line_of(error)}"
             )
         files = (*files_with_transaction_numbers(attempt), *staged)
         brought = replace(
@@ -117,7 +118,7 @@ class FileListSecondaryTable:
                 view.location, before_epoch, pending_manifests, delivered
             )
         except (HeadgateError, OSError) as error:
-            _log.warning("drafts were not cleared away: %s", first_line_of_error(error))
+            _log.warning("drafts were not cleared away: %s", type_and_first_line_of(error))
 
     def delete_delivered_key_files(self, delivered_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: key files are for the kind to remove, once their deletes have landed."""

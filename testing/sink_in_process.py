@@ -36,7 +36,7 @@ from headgate.control_protocol.testing import FakeTopics
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorPorts
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.state import Timer
@@ -138,7 +138,7 @@ class SinkInProcess(Deployment):
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
             assert time.monotonic() < until_s, (
-                f"for ever: {self.tables_with_pending()}, {self.lag()} behind"
+                f"for ever: {self.tables_with_pending_commits()}, {self.lag()} behind"
             )
             self.turn()
 
@@ -149,7 +149,9 @@ class SinkInProcess(Deployment):
 
     def run_until_settled(self, *except_tables: str) -> None:
         """Run until all is read, decided and delivered, but to these tables."""
-        self.run_until(lambda: self.lag() == 0 and self.tables_with_pending() <= set(except_tables))
+        self.run_until(
+            lambda: self.lag() == 0 and self.tables_with_pending_commits() <= set(except_tables)
+        )
 
     def run_until_killed(self, step: str) -> LateCommit:
         """Turns, until the process is about to take this step, or has taken it: it is gone then.
@@ -173,7 +175,7 @@ class SinkInProcess(Deployment):
         stored = self.record.offsets if self.record else {}
         return sum(end - stored.get(at, 0) for at, end in self.source_ends().items())
 
-    def tables_with_pending(self) -> set[str]:
+    def tables_with_pending_commits(self) -> set[str]:
         """The tables that are pending something, as the coordinator knows it."""
         term = self.coordinator.state.term
         return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
@@ -349,7 +351,7 @@ class _Writer:
         ]
         chunk = chunk_of(records)
         return self._planning.write_planned(
-            batch, lambda plan: write_put_records(plan, batch, chunk)
+            batch, lambda plan: write_chunk_around_poison(plan, batch, chunk)
         )
 
     def close(self) -> None:

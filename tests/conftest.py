@@ -25,7 +25,7 @@ from support.topics import delete_topics
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.native import kernels
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, require_java
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars, require_java
 
 TopicFactory = Callable[..., str]
 BROKER = pytest.StashKey[SharedBroker]()
@@ -145,7 +145,7 @@ def either_loops(request: pytest.FixtureRequest) -> Iterator[kernels.Loops]:
 @pytest.fixture
 def own_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
     """A broker of the test's own, to be killed and restarted at will."""
-    with EmbeddedKafka(tmp_path / "kafka", fetch_broker_jars()) as kafka:
+    with EmbeddedKafka(tmp_path / "kafka", ensure_broker_jars()) as kafka:
         yield kafka
 
 

@@ -21,7 +21,7 @@ from comparison.topic import Topic
 from comparison.upserts import upserts
 from comparison.workloads import WORKLOADS as ROWS
 from comparison.workloads import Workload
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from rivals.connect import Connect
 from rivals.flink import Flink
 
@@ -102,7 +102,7 @@ def main() -> None:
         home = given.home or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bootstrap = given.bootstrap
         if not bootstrap:
-            kafka = EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="1g")
+            kafka = EmbeddedKafka(home / "kafka", ensure_broker_jars(), heap="1g")
             bootstrap = stack.enter_context(kafka).bootstrap
         lake = stack.enter_context(rest_lake_on_s3(home / "lake")) if given.rest_s3 else None
         exact = [run(plan, given, home, bootstrap, lake) for plan in plans(given)]

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from headgate.operations.java_installation import fetch_jars, user_cache_folder
+from headgate.operations.java_installation import ensure_jars, user_cache_folder
 
 CONNECT, FLINK, HADOOP = "3.9.2", "2.1.3", "3.4.3"
 CONNECT_ICEBERG = "1.12.0"
@@ -29,7 +29,7 @@ _HADOOP = [f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("api"
 def connect_jars() -> Path:
     """Return Kafka Connect's own jars."""
     coordinates = [f"org.apache.kafka:connect-{part}:{CONNECT}" for part in ("runtime", "json")]
-    return fetch_jars(user_cache_folder() / f"connect-{CONNECT}", [*coordinates, _LOGGING])
+    return ensure_jars(user_cache_folder() / f"connect-{CONNECT}", [*coordinates, _LOGGING])
 
 
 def connect_plugin_jars(*, store: str = "") -> Path:
@@ -41,14 +41,16 @@ def connect_plugin_jars(*, store: str = "") -> Path:
     parts += _AWS if store else []
     coordinates = [f"org.apache.iceberg:iceberg-{part}:{CONNECT_ICEBERG}" for part in parts]
     folder = user_cache_folder() / f"connect-iceberg-{CONNECT_ICEBERG}{store and '-s3'}" / "plugin"
-    return fetch_jars(folder, [*coordinates, *_HADOOP, _SQLITE])
+    return ensure_jars(folder, [*coordinates, *_HADOOP, _SQLITE])
 
 
 def aws_jars(version: str) -> Path:
     """Return what a release of Iceberg needs for S3."""
     coordinates = [f"org.apache.iceberg:iceberg-{part}:{version}" for part in _AWS]
     coordinates.append("dev.failsafe:failsafe:3.3.2")
-    return fetch_jars(user_cache_folder() / f"iceberg-aws-{version}", coordinates, transitive=False)
+    return ensure_jars(
+        user_cache_folder() / f"iceberg-aws-{version}", coordinates, transitive=False
+    )
 
 
 def flink_jars(*, store: str = "") -> list[Path]:
@@ -64,7 +66,7 @@ def flink_jars(*, store: str = "") -> list[Path]:
         *(_LOGGING, _SQLITE, *_HADOOP),
     ]
     # Resolving the connectors' dependencies would fetch Flink a second time, in pieces.
-    connectors = fetch_jars(
+    connectors = ensure_jars(
         user_cache_folder() / f"flink-{FLINK}-iceberg-{FLINK_ICEBERG}",
         coordinates,
         transitive=False,

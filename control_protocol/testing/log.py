@@ -62,7 +62,7 @@ class FakeLogServer:
         """Append anything: foreign bytes, or a message a second time."""
         self.messages.extend(messages)
 
-    def land_oldest_in_the_air(self, count: int = 1) -> None:
+    def land_oldest_in_flight(self, count: int = 1) -> None:
         """Let the oldest messages under way arrive."""
         self.append(*self.in_the_air[:count])
         del self.in_the_air[:count]

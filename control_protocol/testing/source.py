@@ -60,7 +60,7 @@ class FakeSource:
         log.timestamps_ms |= dict.fromkeys(range(log.end, log.end + records), timestamp_ms)
         log.end += records
 
-    def skip_offsets(self, at: TopicPartition, offsets: int = 1) -> None:
+    def add_offset_gap(self, at: TopicPartition, offsets: int = 1) -> None:
         """Add offsets without a record: aborted or compacted away, or transaction markers."""
         self.partitions[at].end += offsets
 

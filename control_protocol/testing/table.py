@@ -60,7 +60,7 @@ class FakeTable:
         if catalog.forbidden:
             return Unknown(f"{catalog.table} may not be committed to", rights=True)
         missing = [
-            d.manifest for d in attempt.pending_commits if not self._has_no_missing_manifest(d)
+            d.manifest for d in attempt.pending_commits if not self._has_manifest_or_needs_none(d)
         ]
         if missing:
             return Unknown(f"nothing was sent: {missing[0]} is not there")
@@ -145,7 +145,7 @@ class FakeTable:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _has_no_missing_manifest(self, pending_commit: PendingCommit) -> bool:
+    def _has_manifest_or_needs_none(self, pending_commit: PendingCommit) -> bool:
         """Return whether its manifest is still stored; a pending commit without one lacks none."""
         manifest = pending_commit.manifest
         return not manifest or manifest in self._catalog.storage.manifests
@@ -194,7 +194,7 @@ class FakeTable:
             head=catalog.branches.get(self._branch),
             tag=tag,
             record=None if tag is None else self._record_of_snapshot(tag),
-            lineage=self._branch_lineage(tag),
+            lineage=self._judge_branch_lineage(tag),
             branch_record=self._newest_record_on_branch(),
             others=self._topic_ids_of_other_sinks(),
             data_location=catalog.data_location,
@@ -230,7 +230,7 @@ class FakeTable:
                 return record
         return None
 
-    def _branch_lineage(self, tag: int | None) -> Lineage:
+    def _judge_branch_lineage(self, tag: int | None) -> Lineage:
         """Return how the branch relates to the tag's snapshot (rule TABLE-4)."""
         catalog = self._catalog
         if tag is None:

@@ -89,12 +89,12 @@ class FakeBatchWriter:
     def submit(self, batch: Batch) -> None:
         self.batch = batch
         try:
-            self._known = self._records_where_secondaries_are_ahead(batch)
+            self._known = self._records_already_in_secondaries(batch)
         except Unreachable as error:
             self.fail_next_outcome(str(error))
         self._due_ms = None if self.work_ms is None else self._clock.now_ms + self.work_ms
 
-    def finish_batch(self) -> None:
+    def make_batch_due(self) -> None:
         """End the running batch now."""
         self._due_ms = self._clock.now_ms
 
@@ -109,16 +109,16 @@ class FakeBatchWriter:
         self._clock.advance(max(0, self._due_ms - now_ms))
         batch, failure = self.batch, self._failure
         self.batch = self._failure = None
-        if failure is None and (reason := self._reason_unreadable(batch)) is not None:
+        if failure is None and (reason := self._reason_if_unreadable(batch)) is not None:
             failure = reason, None
         if failure is not None:
             return BatchFailed(batch.number, *failure)
-        return self._find_needs(batch) or self._write_batch(batch)
+        return self._find_missing_columns(batch) or self._write_batch(batch)
 
     def close(self) -> None:
         self.batch = None
 
-    def _records_where_secondaries_are_ahead(self, batch: Batch) -> frozenset[SourceRecord]:
+    def _records_already_in_secondaries(self, batch: Batch) -> frozenset[SourceRecord]:
         """Return what the secondary tables hold of the partitions in which one is ahead of the
         batch."""
         ahead = [table.offsets for table in _secondary_starts(batch)]
@@ -131,7 +131,7 @@ class FakeBatchWriter:
             return frozenset()
         return frozenset(r for r in self.held() if TopicPartition(r.topic, r.partition) in again)
 
-    def _reason_unreadable(self, batch: Batch) -> str | None:
+    def _reason_if_unreadable(self, batch: Batch) -> str | None:
         if not self._source.reachable:
             return "the fake source cluster is not reachable"
         for at, offsets in batch.ranges.items():
@@ -143,7 +143,7 @@ class FakeBatchWriter:
                 return f"{at}: {offsets} is outside of [{log.begin}, {log.end})"
         return None
 
-    def _find_needs(self, batch: Batch) -> BatchNeeds | None:
+    def _find_missing_columns(self, batch: Batch) -> BatchNeeds | None:
         """SCHEMA-2: return what the batch's rows need and the table lacks; not for tables of
         routes."""
         if self.takes is not None:

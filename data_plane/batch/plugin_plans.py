@@ -23,7 +23,7 @@ from headgate.data_plane.batch.writer_task_plan import (
 from headgate.data_plane.quarantine.already_quarantined import (
     RangesReadAgain,
     quarantined_offsets,
-    read_rows_of_reader,
+    read_quarantined_from_reader,
 )
 
 
@@ -102,7 +102,7 @@ class PluginQuarantinePlans:
         with closing(self._read()) as reader:
             if reader.view().uuid != start.uuid:
                 raise table_replaced_error(start, reader.view().uuid)
-            return list(read_rows_of_reader(reader, source, again))
+            return list(read_quarantined_from_reader(reader, source, again))
 
 
 class _OnePlan:

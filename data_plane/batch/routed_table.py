@@ -52,7 +52,7 @@ class RoutedTable:
         return Destination(self.name, self.uuid, self.schema_id)
 
 
-def dropped_table_named(name: str) -> RoutedTable:
+def placeholder_for_dropped_table(name: str) -> RoutedTable:
     """Return a table that existed before."""
     why = f"{TableMissing.code} table {name} no longer exists: it was dropped or renamed"
     return RoutedTable(name, problem=why, trouble=why)

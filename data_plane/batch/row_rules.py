@@ -58,7 +58,7 @@ class RowRules:
         """Return the columns whose values nobody may see."""
         return (*self.hashed, *(mask.column for mask in self.masks))
 
-    def with_time_limit(self, oldest_literal: str) -> RowRules:
+    def with_row_age_limit(self, oldest_literal: str) -> RowRules:
         """Return the rules with a limit for the rows' time; one without a time stays."""
         name = f'"{self.late_by}"'
         young = f"({name} is null or {name} >= '{oldest_literal}')"

@@ -40,14 +40,14 @@ from headgate.data_plane.quarantine.already_quarantined import (
     OffsetsByClass,
     RangesReadAgain,
     quarantined_offsets,
-    read_iceberg_rows,
+    read_quarantined_from_iceberg,
 )
 from headgate.data_plane.routing.routes import Routing
 from headgate.data_plane.write.columns_to_add import Evolution, evolution_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.file_schema import data_location, file_schema_of
-from headgate.tables.iceberg.table_creation import key_field_ids
+from headgate.tables.iceberg.table_creation import require_key_field_ids
 from headgate.tables.neutral_schema import iceberg_schema_of, partition_spec_of
 from headgate.tables.storage.object_stores import (
     credential_time_left_s,
@@ -140,7 +140,7 @@ class SourcePlan:
         return frozenset((*self.record_columns.values(), *marks))
 
     @property
-    def id_headers(self) -> RecordIdHeaders:
+    def schema_id_headers(self) -> RecordIdHeaders:
         """Return the headers that hold the ids of values' and keys' schemas; empty where values and
         keys are whole."""
         of_keys: Mapping[str, str] = self.key_format_options if self.key_format_name else {}
@@ -157,7 +157,7 @@ class SourcePlan:
 
         Only for reading: what is kept of a record is as it came.
         """
-        of_values, of_keys = self.id_headers
+        of_values, of_keys = self.schema_id_headers
         if of_values:
             chunk = replace(chunk, values=of_values.framed_values(chunk.values, chunk.headers))
         if of_keys and chunk.keys is not None:
@@ -243,10 +243,10 @@ class WriterPlan:
     values: ValueCheck | None = None
     replace_unsupported: Callable[[Any], Any] | None = None
 
-    def parts_of_records(self) -> set[str]:
+    def wanted_record_parts(self) -> set[str]:
         """Return the parts of records that are wanted beside the value, also inside of a struct."""
         if self.source.routing is not None and self.shaping.transform is None:
-            return {p for t in self.tables.values() if t.plan for p in t.plan.parts_of_records()}
+            return {p for t in self.tables.values() if t.plan for p in t.plan.wanted_record_parts()}
         columns = self.source.record_columns
         result = set(columns)
         if STRUCT in columns:
@@ -264,7 +264,7 @@ class WriterPlan:
         policy = self.source.schema_policy
         return evolution_of(self.shape.schema_json, self.shape.older_schemas, policy, refused)
 
-    def evolution_or_none(self, refused: tuple[Refusal, ...]) -> Evolution | None:
+    def evolution_unless_ignored(self, refused: tuple[Refusal, ...]) -> Evolution | None:
         """Do as ``evolution``; ``None`` where they are ignored, so that nothing is spent on it."""
         ignored = self.source.schema_policy.unknown_fields is UnknownFields.IGNORE
         return None if ignored else self.evolution(refused)
@@ -331,7 +331,7 @@ class Plans:
     def _read_quarantine_rows(
         self, start: TableStart, source: SourcePlan, again: RangesReadAgain
     ) -> list[dict[str, Any]]:
-        return read_iceberg_rows(_load_table(self._catalog, start), source, again)
+        return read_quarantined_from_iceberg(_load_table(self._catalog, start), source, again)
 
     def _plan_with_current_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Return the plan, renewed where the table may want its files elsewhere by now."""
@@ -398,12 +398,12 @@ def plan_of_file_schema(
         order, spec_json = UNSORTED_SORT_ORDER, partition_spec_of(layout).model_dump_json()
     else:
         if source.changes:
-            key_field_ids(schema, source.changes.key)
+            require_key_field_ids(schema, source.changes.key)
         properties, spec_json = dict(layout.properties), native.spec_json
         order = _sort_order_or_unsorted(
             SortOrder.model_validate_json(native.sort_order_json), schema
         )
-    shaping = _shaping_with_time_limit(shaping or Shaping(), source.sink, schema, properties)
+    shaping = _shaping_with_row_age_limit(shaping or Shaping(), source.sink, schema, properties)
     named = source.schema_policy.unknown_fields is not UnknownFields.IGNORE
     shape = TableShape(
         schema_json=native.schema_json if native else schema.model_dump_json(),
@@ -424,7 +424,7 @@ def plan_of_file_schema(
     )
 
 
-def _shaping_with_time_limit(
+def _shaping_with_row_age_limit(
     shaping: Shaping, sink: str, schema: Schema, properties: Mapping[str, str]
 ) -> Shaping:
     """EXPIRY-1: leave rows out that are below the limit that the table stores, where that is
@@ -435,7 +435,7 @@ def _shaping_with_time_limit(
         return shaping
     from headgate.tables.iceberg.maintenance.row_expiry import limit_as_literal  # reads files
 
-    kept = rules.with_time_limit(limit_as_literal(limit_ms, schema.find_field(rules.late_by)))
+    kept = rules.with_row_age_limit(limit_as_literal(limit_ms, schema.find_field(rules.late_by)))
     return replace(shaping, rules=kept)
 
 

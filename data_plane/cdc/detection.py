@@ -66,15 +66,18 @@ def count_envelopes(
     op, after, before, deleted, flat_op, operation, kind, letter = parts.words
     rest = np.ones(len(parts.left), np.bool_)
     row = np.asarray(pc.or_(after.is_valid(), before.is_valid()))
-    empties = _flag_among(op, [word for word in DEBEZIUM if word in "mt"])
+    empties = _flag_known_words(op, [word for word in DEBEZIUM if word in "mt"])
     for envelope, result in (
-        (Envelope.DEBEZIUM, (_flag_among(op, DEBEZIUM) & row) | empties),
+        (Envelope.DEBEZIUM, (_flag_known_words(op, DEBEZIUM) & row) | empties),
         (
             Envelope.FLATTENED,
-            _flag_among(deleted, ("true", "false")) | _flag_among(flat_op, DEBEZIUM),
+            _flag_known_words(deleted, ("true", "false")) | _flag_known_words(flat_op, DEBEZIUM),
         ),
-        (Envelope.DMS, _flag_among(operation, DMS) | _flag_among(kind, ("control", "data"))),
-        (Envelope.DMS, _flag_among(letter, DMS_LETTERS)),
+        (
+            Envelope.DMS,
+            _flag_known_words(operation, DMS) | _flag_known_words(kind, ("control", "data")),
+        ),
+        (Envelope.DMS, _flag_known_words(letter, DMS_LETTERS)),
         (Envelope.PLAIN, rest),
     ):
         fits = result & rest
@@ -84,5 +87,5 @@ def count_envelopes(
     return looks
 
 
-def _flag_among(words: pa.Array, known: Iterable[str]) -> Flags:
+def _flag_known_words(words: pa.Array, known: Iterable[str]) -> Flags:
     return np.asarray(pc.is_in(words, pa.array([*known], words.type)))

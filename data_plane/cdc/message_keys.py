@@ -70,10 +70,10 @@ class MessageKeys:
         known[list(bad)] = False
         places[known] = np.arange(read.num_rows)
         aligned = read.take(pa.array(places, mask=~known))
-        return aligned, bad | _find_valueless_keys(aligned, known)
+        return aligned, bad | _find_keys_with_null_columns(aligned, known)
 
 
-def _find_valueless_keys(
+def _find_keys_with_null_columns(
     keys: pa.RecordBatch, known: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> dict[int, str]:
     """Return keys in which a column has no value."""

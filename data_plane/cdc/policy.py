@@ -92,7 +92,7 @@ class Changes:
         return connector and column not in self.key
 
     @property
-    def marking_setting(self) -> str:
+    def delete_marking_setting(self) -> str:
         """Return the setting by which deletes are rows."""
         return "changes.history" if self.history else 'changes.on_delete = "mark"'
 
@@ -127,7 +127,7 @@ _OF_ONE_EVENT = frozenset(
 )
 
 
-def field_to_use_instead(envelope: Envelope, path: Sequence[str]) -> str:
+def hint_if_field_varies(envelope: Envelope, path: Sequence[str]) -> str:
     """Return the fields to look at instead; empty where this one is alike in each event."""
     if envelope is Envelope.PLAIN:
         return ""

@@ -84,7 +84,7 @@ class Placeholder:
                 pa_types.is_integer(item) or pa_types.is_floating(item) or pa_types.is_date32(item)
             )
             return (
-                self._flag_byte_lists(values)
+                self._flag_placeholder_byte_lists(values)
                 if numbers
                 else self._flag_lists_with_placeholder(values)
             )
@@ -114,7 +114,7 @@ class Placeholder:
         result[np.asarray(pc.list_parent_indices(values))[items]] = True
         return result
 
-    def _flag_byte_lists(self, values: pa.Array) -> Flags:
+    def _flag_placeholder_byte_lists(self, values: pa.Array) -> Flags:
         """Return where the numbers of the list are the placeholder's bytes."""
         length = len(self.encoded)
         fitting = pc.fill_null(pc.equal(pc.list_value_length(values), length), fill_value=False)

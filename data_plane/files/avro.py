@@ -47,7 +47,7 @@ from headgate.data_plane.files.metrics import Leaf, RowMetrics
 from headgate.data_plane.files.physical_types import (
     Stored,
     TypeMapping,
-    narrow_to_small_type,
+    large_types_as_small,
     times_as_numbers,
 )
 
@@ -215,9 +215,9 @@ def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
         size = _decimal_byte_count(iceberg_type.precision)
         return lambda values: _decimals_as_bytes(values, size)
     if isinstance(iceberg_type, StringType | BinaryType | BooleanType | FixedType | UUIDType):
-        return narrow_to_small_type
+        return large_types_as_small
     if isinstance(iceberg_type, IntegerType | LongType | FloatType | DoubleType):
-        return narrow_to_small_type
+        return large_types_as_small
     return times_as_numbers
 
 

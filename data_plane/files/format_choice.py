@@ -24,7 +24,7 @@ def file_format_name(properties: Mapping[str, str]) -> str:
     return read_choice(properties, FORMAT, {name: name for name in _FORMATS}, "parquet")
 
 
-def require_format_for_keys(table: str, properties: Mapping[str, str]) -> None:
+def require_parquet_for_keyed_table(table: str, properties: Mapping[str, str]) -> None:
     """Raise ``KeyUnfit`` where the coordinator could not read keys from the table's files."""
     if file_format_name(properties) != ParquetEncoding.name:
         raise KeyUnfit(

@@ -264,9 +264,9 @@ class FileMetrics:
             if leaf.repeated or not leaf.mode.counts:
                 continue
             if leaf.is_floating:
-                self._add_floats(leaf, column_at_path(rows, leaf.name))
+                self._count_nans_and_widen(leaf, column_at_path(rows, leaf.name))
             elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
-                self._add_long_texts(leaf, column_at_path(rows, leaf.name))
+                self._widen_by_long_texts(leaf, column_at_path(rows, leaf.name))
 
     def statistics_with_footer(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
@@ -296,7 +296,7 @@ class FileMetrics:
     def _get_or_add_range(self, leaf: Leaf) -> _Range:
         return self.ranges.setdefault(leaf.field_id, _Range())
 
-    def _add_floats(self, leaf: Leaf, column: pa.Array) -> None:
+    def _count_nans_and_widen(self, leaf: Leaf, column: pa.Array) -> None:
         numbers = column.drop_null().to_numpy(zero_copy_only=False)
         nan = np.isnan(numbers)
         count = int(np.count_nonzero(nan))
@@ -311,7 +311,7 @@ class FileMetrics:
                 high = (-0.0 if negative.all() else 0.0) if high == 0 else high
             self._get_or_add_range(leaf).widen(low, high)
 
-    def _add_long_texts(self, leaf: Leaf, column: pa.Array) -> None:
+    def _widen_by_long_texts(self, leaf: Leaf, column: pa.Array) -> None:
         """Widen the bounds by texts too long for the footer; those of shorter ones are read from
         it."""
         if column.nbytes <= _FOOTER_VALUE_MAX:
@@ -413,7 +413,7 @@ class RowMetrics(FileMetrics):
             nulls = self.null_counts.get(leaf.field_id, 0)
             self.null_counts[leaf.field_id] = nulls + column.null_count
             if leaf.is_floating:
-                self._add_floats(leaf, column)
+                self._count_nans_and_widen(leaf, column)
             elif leaf.has_bounds:
                 result = pc.min_max(_as_comparable(column))
                 low, high = (

@@ -24,7 +24,7 @@ from headgate.data_plane.files.metrics import Leaf, RowMetrics
 from headgate.data_plane.files.physical_types import (
     Stored,
     TypeMapping,
-    narrow_to_small_type,
+    large_types_as_small,
     times_as_numbers,
 )
 
@@ -132,7 +132,7 @@ def _has_fraction_before_1970(moments: pa.Array) -> bool:
 
 
 def _storage_conversion(iceberg_type: PrimitiveType) -> Stored:
-    return times_as_numbers if isinstance(iceberg_type, TimeType) else narrow_to_small_type
+    return times_as_numbers if isinstance(iceberg_type, TimeType) else large_types_as_small
 
 
 _TYPE_MAPPING = TypeMapping(_storage_conversion, lambda field: field.name, _iceberg_attributes)

@@ -91,7 +91,7 @@ class TypeMapping:
         return pa.ListArray.from_arrays(array.offsets, pairs, mask=mask)
 
 
-def narrow_to_small_type(values: pa.Array) -> pa.Array:
+def large_types_as_small(values: pa.Array) -> pa.Array:
     """Return the values themselves, in the narrow type if Arrow has them in a wide one."""
     if pa_types.is_large_string(values.type):
         return values.cast(pa.string())

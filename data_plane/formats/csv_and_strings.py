@@ -41,7 +41,7 @@ class StringRecords:
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         faults = Faults()
-        column = _require_value_column(schema, self._column)
+        column = _require_named_or_only_column(schema, self._column)
         return _build_rows({column: _decode_texts(values, faults)}, len(values), schema, faults)
 
 
@@ -52,7 +52,7 @@ class BytesRecords:
         self._column = require_known_options(options, {"column": ""})["column"]
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        column = _require_value_column(schema, self._column)
+        column = _require_named_or_only_column(schema, self._column)
         data = Packed.pack(values).array
         return _build_rows({column: data}, len(values), schema, Faults())
 
@@ -79,7 +79,7 @@ class CsvRecords:
         columns = self._columns if any(self._columns) else schema.names
         for name in columns:
             if name:
-                _require_value_column(schema, name)
+                _require_named_or_only_column(schema, name)
         texts = pc.replace_substring_regex(_decode_texts(values, faults), _LINE_END, "")
         cells = self._split_into_columns(texts, len(columns), faults)
         result = {name: cells[place] for place, name in enumerate(columns) if name}
@@ -139,7 +139,7 @@ def _decode_texts(values: Sequence[bytes], faults: Faults) -> pa.Array:
         return pa.array(texts, pa.large_string())
 
 
-def _require_value_column(schema: pa.Schema, name: str) -> str:
+def _require_named_or_only_column(schema: pa.Schema, name: str) -> str:
     if not name and len(schema) == 1:
         return str(schema.names[0])
     if name not in schema.names:

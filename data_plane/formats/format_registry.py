@@ -70,7 +70,7 @@ def create_record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
 
     Raises ``ConfigurationError`` for unknown names and invalid options.
     """
-    factory = _find_own_format(name) or _find_registered_format(name)
+    factory = _find_built_in_format(name) or _find_registered_format(name)
     if factory is None:
         known = known_format_names()
         raise ConfigurationError(
@@ -90,7 +90,7 @@ def known_format_names() -> list[str]:
     return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
-def _find_own_format(name: str) -> FormatFactory | None:
+def _find_built_in_format(name: str) -> FormatFactory | None:
     if name not in _OURS:
         return None
     module, kind = _OURS[name]

@@ -119,7 +119,7 @@ class RuledColumns:
             for column in schema
             if self._rules[column.name].value is None
         }
-        self._layers, self._layer_of = self._make_layers()
+        self._layers, self._layer_of = self._distribute_paths_over_layers()
 
     def _path_in_value(self, column: pa.Field, rule: ColumnRule) -> Path:
         place = self._inside.get(column.name)
@@ -148,7 +148,7 @@ class RuledColumns:
             column_options.with_read_options_of_rule(leaf, rule),
         )
 
-    def _make_layers(self) -> tuple[list[pa.Schema], dict[str, int]]:
+    def _distribute_paths_over_layers(self) -> tuple[list[pa.Schema], dict[str, int]]:
         layers: list[_Layer] = []
         layer_of = {}
         for name, path in self._paths.items():

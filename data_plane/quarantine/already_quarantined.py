@@ -66,7 +66,7 @@ def quarantined_offsets(
     }
 
 
-def read_iceberg_rows(
+def read_quarantined_from_iceberg(
     table: Table, source: SourcePlan, ranges: RangesReadAgain
 ) -> list[dict[str, Any]]:
     """Return them as of the sink's tag. Raises ``TagMissing``."""
@@ -88,7 +88,7 @@ def read_iceberg_rows(
     return result
 
 
-def read_rows_of_reader(
+def read_quarantined_from_reader(
     reader: TableReader, source: SourcePlan, ranges: RangesReadAgain
 ) -> Iterable[dict[str, Any]]:
     """Yield the current ones: nobody adds others of this sink before the ranges are read."""

@@ -69,7 +69,7 @@ def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], 
     return _Search(chunk, read).read_by_halving(schema)
 
 
-def halve_until_known(count: int, try_settle_rows: Callable[[Integers], bool]) -> None:
+def halve_until_complete(count: int, try_settle_rows: Callable[[Integers], bool]) -> None:
     """Ask for all of ``count`` rows, in order; those of which the answer is no are halved."""
     waiting = [np.arange(count, dtype=np.int64)]
     while waiting:
@@ -88,12 +88,12 @@ class _Search:
         self._some_read = False
 
     def read_by_halving(self, schema: pa.Schema) -> Read:
-        halve_until_known(len(self._chunk.offsets), self._try_settle_rows)
+        halve_until_complete(len(self._chunk.offsets), self._try_complete_rows)
         empty = rows_from_python([], schema)
         together = pa.concat_batches([empty, *self._parts])
         return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
 
-    def _try_settle_rows(self, rows: Integers) -> bool:
+    def _try_complete_rows(self, rows: Integers) -> bool:
         """Return whether the outcome of each of these rows is known."""
         wanted = np.zeros(len(self._chunk.offsets), np.bool_)
         wanted[rows] = True

@@ -181,7 +181,7 @@ class RejectedRecords:
         """Raise the ``StopBefore`` that was noted, with the first such record of each partition."""
         if self._stops:
             first, *others = (error for _, error in sorted(self._stops.items()))
-            raise first.merge_places_in_place(others)
+            raise first.merge_first_offsets_in_place(others)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         """Raises as ``require_no_stop``."""
@@ -237,7 +237,7 @@ class RejectedRecords:
             text = self._describe_record(chunk, row, reasons[row], more)
             self.note_stop(_stop_error(error_class, text, Offsets({at: offset})))
 
-    def reason_for_errors(self, reason: str) -> str:
+    def reason_allowed_in_errors(self, reason: str) -> str:
         """Return why a record is bad, as errors may say it."""
         return reason if self._handling.excerpts else reason_without_content(self._plan, reason)
 
@@ -245,7 +245,7 @@ class RejectedRecords:
         at = self._partitions[chunk.places[row]]
         where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
         if not self._handling.excerpts:
-            return f"{where}: {self.reason_for_errors(reason)}{more}"
+            return f"{where}: {self.reason_allowed_in_errors(reason)}{more}"
         reason = f"{where}: {reason[:_MESSAGE_CHARACTERS_MAX]}{more}"
         value = chunk.values[row]
         begins = "" if value is None else f"; the value begins {_excerpt(value)}"
@@ -286,7 +286,9 @@ class _Quarantine:
         self, chunk: Chunk, reasons: Mapping[int, str], class_and_table: Mapping[str, str | None]
     ) -> None:
         rows = list(reasons)
-        result = self._columns_of(chunk, rows, list(reasons.values()), class_and_table)
+        result = self._columns_but_key_and_value(
+            chunk, rows, list(reasons.values()), class_and_table
+        )
         if self._plan.source.handling.keeps_content:
             parts = {"key": chunk.keys, "value": chunk.values}
             result |= {name: part.take(rows).array for name, part in parts.items() if part}
@@ -306,7 +308,7 @@ class _Quarantine:
     def discard(self) -> None:
         self._files.discard()
 
-    def _columns_of(
+    def _columns_but_key_and_value(
         self,
         chunk: Chunk,
         rows: list[int],

@@ -156,7 +156,9 @@ class Router:
         self._topics = [at.topic for at in batch.ranges]
         topics_known = sorted(set(self._topics))
         self._codes = np.array([topics_known.index(topic) for topic in self._topics], np.int64)
-        values = {route: _build_route_values(route, source) for route in routing.routes}
+        values = {
+            route: _build_route_values_unless_by_topic(route, source) for route in routing.routes
+        }
         self._rules = [
             [_Rule(route, Names(route, parts), values[route]) for route, parts in found]
             for found in map(routing.routes_of_topic, topics_known)
@@ -197,8 +199,8 @@ class Router:
         yield None, chunk
 
 
-def _build_route_values(route: Route, source: SourcePlan) -> RouteValues | None:
-    return None if route.is_by_topic else RouteValues(route, source)
+def _build_route_values_unless_by_topic(route: Route, source: SourcePlan) -> RouteValues | None:
+    return None if route.is_by_topic_alone else RouteValues(route, source)
 
 
 def _split_routed_by_target(

@@ -49,7 +49,7 @@ class Route:
     merge: bool = False
 
     @property
-    def is_by_topic(self) -> bool:
+    def is_by_topic_alone(self) -> bool:
         """Return whether the topic alone decides."""
         return not (self.is_by_record_value or self.header)
 
@@ -90,13 +90,13 @@ class Routing:
             groups = _match_groups(route.topic, topic)
             if groups is not None:
                 yield route, {"topic": topic, **groups}
-                if route.is_by_topic:
+                if route.is_by_topic_alone:
                     return
 
     def table_of_topic(self, topic: str) -> Target | None:
         """Return the table of the topic's records, where nothing but the topic decides."""
         for route, parts in self.routes_of_topic(topic):
-            return target_of(route, parts) if route.is_by_topic else None
+            return target_of(route, parts) if route.is_by_topic_alone else None
         return None
 
     def winning_tables_of_topics(self, topics: Sequence[str]) -> Mapping[str, Target]:

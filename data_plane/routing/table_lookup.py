@@ -25,7 +25,11 @@ from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
 from headgate.data_plane.batch.failure_classification import LacksTablePlans
-from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, dropped_table_named
+from headgate.data_plane.batch.routed_table import (
+    CreationSource,
+    RoutedTable,
+    placeholder_for_dropped_table,
+)
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import (
     NO_TABLE_IS_CREATED,
@@ -34,7 +38,7 @@ from headgate.data_plane.batch.writer_task_plan import (
     plan_of_file_schema,
     require_own_folder,
 )
-from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.files.format_choice import require_parquet_for_keyed_table
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.routing.table_resolution import folded_own_table_names
 from headgate.tables.iceberg.catalog import missing_rights_or_none
@@ -71,7 +75,7 @@ class TableLookup:
         try:
             layout = self._format.file_schema(self._spec(name))
         except TableMissing:  # it was listed a moment ago
-            return dropped_table_named(name)
+            return placeholder_for_dropped_table(name)
         except (MissingRights, RetryLater) as error:
             if refused := missing_rights_or_none(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
@@ -84,7 +88,7 @@ class TableLookup:
         try:
             plan = plan_of_file_schema(layout, name, source, shaping)
             if source.changes is not None:
-                require_format_for_keys(name, plan.shape.table_properties)
+                require_parquet_for_keyed_table(name, plan.shape.table_properties)
         except ConfigurationError as error:
             return RoutedTable(name, problem=error.message)
         raw_name = layout.properties.get(RAW_NAME_PROPERTY, "")
@@ -148,7 +152,7 @@ class RoutedPlans:
         self._suspended: frozenset[str] = frozenset()
         self._applied: dict[str, TableStart] = {}
 
-    def write_with_tables(
+    def write_until_tables_planned(
         self, batch: Batch, source: SourcePlan, write: Callable[[WriterPlan], BatchOutcome]
     ) -> BatchOutcome:
         """Write the batch, again if it wants tables that the plan did not have."""
@@ -165,7 +169,7 @@ class RoutedPlans:
         if not isinstance(outcome, BatchWritten):
             return outcome
         known = {name: table.trouble for name, (_, table) in self._loaded.items()}
-        known |= {name: dropped_table_named(name).trouble for name in self._dropped}
+        known |= {name: placeholder_for_dropped_table(name).trouble for name in self._dropped}
         return replace(outcome, troubles={name: why for name, why in known.items() if why})
 
     def load_plan(
@@ -184,25 +188,25 @@ class RoutedPlans:
             plan.shape.data_location,
         )
         self._forget_suspended(frozenset(batch.suspended))
-        self._apply_table_changes(batch.changed_tables)
+        self._note_table_changes(batch.changed_tables)
         own = folded_own_table_names(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.table_of_topic(topic)) and fold_case(target.table) not in own
         } - self._suspended
-        self._list_stale_namespaces(
+        self._refresh_stale_listings(
             {_namespace_of(name) for name in (*alone, *wanted_tables)}, alone
         )
         names = sorted({*alone, *wanted_tables, *self._loaded, *self._dropped})[
             : routing.tables_max
         ]
         tables = {
-            name: table for name in names if (table := self._find_or_look_up_table(name, source))
+            name: table for name in names if (table := self._get_or_look_up_table(name, source))
         }
         listed = {name: tables for name, (_, tables) in self._listed.items()}
-        visible = _hide_tables_over_limit(listed, tables, routing)
-        no_creation_reason = self._no_creation_reason(
+        visible = _hide_further_tables_at_limit(listed, tables, routing)
+        no_creation_reason = self._why_no_table_is_created(
             batch.changed_tables, source, full=visible is not listed
         )
         for start in batch.changed_tables:
@@ -219,7 +223,7 @@ class RoutedPlans:
             no_creation_reason=no_creation_reason,
         )
 
-    def _apply_table_changes(self, changes: tuple[TableStart, ...]) -> None:
+    def _note_table_changes(self, changes: tuple[TableStart, ...]) -> None:
         """Look again at what TABLES named, once for each answer."""
         for start in changes:
             if not start.table or self._applied.get(start.table) == start:
@@ -231,7 +235,7 @@ class RoutedPlans:
             known = known | short if start.uuid else known - short
             self._listed[_namespace_of(start.table)] = until_s, known
 
-    def _no_creation_reason(
+    def _why_no_table_is_created(
         self, changes: tuple[TableStart, ...], source: SourcePlan, *, full: bool
     ) -> str:
         """ROUTE-4: return why no table is made now for names from records."""
@@ -271,7 +275,7 @@ class RoutedPlans:
         forgotten = self._plans.drop_plans_with_temporary_credentials()
         return forgotten or any(has_temporary_credentials(each.io_properties) for each in plans)
 
-    def _list_stale_namespaces(self, namespaces: set[str], needed: set[str]) -> None:
+    def _refresh_stale_listings(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
         now_s = self._now_s()
         for namespace in sorted(namespaces | self._listed.keys()):
@@ -285,14 +289,14 @@ class RoutedPlans:
                     self._lookup.list_table_names(namespace),
                 )
 
-    def _find_or_look_up_table(self, name: str, source: SourcePlan) -> RoutedTable | None:
+    def _get_or_look_up_table(self, name: str, source: SourcePlan) -> RoutedTable | None:
         listed = self._listed.get(_namespace_of(name))
         if listed is not None and _last_part_of(name) not in listed[1]:
             before = self._loaded.pop(name, None)
             had = before is not None and before[1].plan is not None
             if had and not self._declarations.recreates_missing:
                 self._dropped.add(name)
-            return dropped_table_named(name) if name in self._dropped else None
+            return placeholder_for_dropped_table(name) if name in self._dropped else None
         self._dropped.discard(name)
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()
@@ -309,7 +313,7 @@ class RoutedPlans:
         return known
 
 
-def _hide_tables_over_limit(
+def _hide_further_tables_at_limit(
     listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
 ) -> Mapping[str, frozenset[str]]:
     """ROUTE-4: hide further tables when the sink uses as many as it may."""

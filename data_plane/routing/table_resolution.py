@@ -129,18 +129,18 @@ class BatchTables:
         """
         if self.why_reserved(target) or self.why_diverted(target):
             return target
-        result = self.resolve_table_or_reason(target)
+        result = self.resolve_or_request_table(target)
         if result is None:
             return None
         return (result, self._routing.key_of(target.table)) if isinstance(result, str) else target
 
-    def resolve_table_or_reason(self, target: Target | None) -> RoutedTable | str | None:
+    def resolve_or_request_table(self, target: Target | None) -> RoutedTable | str | None:
         """Return the table, or why its records are unmatched; ``None`` once tables are wanted:
         nothing of such an attempt counts."""
         if target is None:
             return NO_ROUTE
         routed = self._plan.tables.get(target.table)
-        if routed is None and self._may_exist(target.table):
+        if routed is None and self._may_exist_or_be_created(target.table):
             self._request_or_postpone_table(target.table)
             return None
         if self.requested:
@@ -185,7 +185,7 @@ class BatchTables:
         """Return whether a topic of the batch names the table."""
         return name in self._by_topic
 
-    def _may_exist(self, name: str) -> bool:
+    def _may_exist_or_be_created(self, name: str) -> bool:
         """Return whether there is such a table, or may be made, or nobody has looked yet."""
         namespace, _, table = name.rpartition(".")
         listed = self._plan.listed_tables.get(namespace)
@@ -235,7 +235,7 @@ class NewTable:
             self._format = cast("_Format", made)
             self._format.watch_unknown_fields(finder)
 
-    def note_columns(self, chunk: Chunk) -> None:
+    def note_needed_columns(self, chunk: Chunk) -> None:
         """Note what the chunk's records need: all of them wait for the table."""
         self._records += len(chunk.offsets)
         self._needs.note_whole_chunk_in_need(chunk)

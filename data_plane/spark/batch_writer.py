@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
@@ -80,7 +80,7 @@ class SparkBatchWriter:
         self._died = False
         # One thread for all jobs: classic Spark keeps a JVM thread for each of ours.
         self._thread = threading.Thread(
-            target=in_same_sink_context(self._run), name="headgate-spark", daemon=True
+            target=bound_to_current_sink(self._run), name="headgate-spark", daemon=True
         )
         self._thread.start()
 

@@ -115,7 +115,7 @@ def run_job(
 
 def columns_of_transform(spark: Any, plan: WriterPlan) -> list[str]:
     """Return the transform's columns, by Spark's analysis. Raises as ``apply_transform``."""
-    records = spark.createDataFrame([], to_pyspark_schema(stages.transform_row_schema(plan)))
+    records = spark.createDataFrame([], to_pyspark_schema(stages.transform_input_schema(plan)))
     return [column for column in apply_transform(records, plan).columns if column != RECORD]
 
 
@@ -128,7 +128,7 @@ class _Work:
 
 
 def _packets_without_transform(numbers: Any, work: _Work) -> Any:
-    read = stages.packets_of_shares_stage(work.plan, work.batch, work.shares)
+    read = stages.share_packing_stage(work.plan, work.batch, work.shares)
     return _move_tallies_to_observation(
         _map_by_stage(numbers, read, stages.with_tally_column(packet_schema(work.plan))), work.seen
     )
@@ -137,15 +137,15 @@ def _packets_without_transform(numbers: Any, work: _Work) -> Any:
 def _outcomes_or_packets_with_transform(numbers: Any, work: _Work) -> Any:
     """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
-    read = stages.rows_of_shares_stage(plan, batch, work.shares)
-    schema = stages.with_tally_column(stages.transform_row_schema(plan))
+    read = stages.share_decoding_stage(plan, batch, work.shares)
+    schema = stages.with_tally_column(stages.transform_input_schema(plan))
     rows = apply_transform(
         _move_tallies_to_observation(_map_by_stage(numbers, read, schema), work.seen), plan
     )
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _needs_shuffle(plan):
-        packets = stages.packets_of_result_stage(plan, batch, name)
+        packets = stages.result_packing_stage(plan, batch, name)
         return _map_by_stage(rows, packets, packet_schema(plan))
     return _map_by_stage(rows, stages.result_writing_stage(plan, batch, name), stages.OUTCOMES)
 

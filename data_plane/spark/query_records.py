@@ -26,10 +26,10 @@ SOURCE_COLUMNS = {*RECORD_COLUMNS, "timestampType", "key", "headers"}
 
 def needed_source_columns(plan: WriterPlan) -> tuple[str, ...]:
     """Return the columns of Kafka's source that tasks need for this plan."""
-    parts, source = plan.parts_of_records(), plan.source
+    parts, source = plan.wanted_record_parts(), plan.source
     more = {
         "key": "key" in parts or source.feeds_keyed_tables,
-        "headers": "headers" in parts or any(source.id_headers),
+        "headers": "headers" in parts or any(source.schema_id_headers),
     }
     return (*RECORD_COLUMNS, *(name for name, needed in more.items() if needed))
 

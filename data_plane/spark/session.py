@@ -25,7 +25,7 @@ from typing import Any
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.jvm import Jvm
-from headgate.tables.jvm_start import start_jvm, with_spark_redaction
+from headgate.tables.jvm_start import start_jvm_unless_running, with_spark_redaction
 
 log = redacted_logger(__name__)
 
@@ -143,7 +143,7 @@ def open_session(options: SparkOptions) -> OpenSession:
         local = options.remote.startswith("local") if options.remote else is_local(spark)
         if not local:
             ship_package(spark, scratch)
-        parallelism = options.parallelism or _default_parallelism(spark, local=local)
+        parallelism = options.parallelism or _measure_default_parallelism(spark, local=local)
     except BaseException as error:
         if spark is not None and result is None:
             spark.stop()
@@ -189,7 +189,7 @@ def _get_or_create_session(session_class: Any, options: SparkOptions) -> Any:
     if not options.remote.startswith("sc://"):
         from pyspark import SparkContext
 
-        start_jvm(SparkContext, conf)
+        start_jvm_unless_running(SparkContext, conf)
     for key, value in conf.items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():
@@ -258,7 +258,7 @@ def is_local(spark: Any) -> bool:
     return not _is_spark_connect(spark) and str(spark.sparkContext.master).startswith("local")
 
 
-def _default_parallelism(spark: Any, *, local: bool) -> int:
+def _measure_default_parallelism(spark: Any, *, local: bool) -> int:
     """Return how many partitions Spark gives to data by default: its default parallelism.
 
     A cluster's executors come only with the first job, so there the second answer counts.
@@ -325,7 +325,9 @@ def open_jvm(options: SparkOptions) -> Jvm:
     conf = prepare_launch_conf(options)
     try:
         with keeping_interrupt_handler():
-            start_jvm(SparkContext, conf)  # a context would take a master's resources
+            start_jvm_unless_running(
+                SparkContext, conf
+            )  # a context would take a master's resources
             gateway = SparkContext._gateway  # noqa: SLF001 - PySpark gives no other way
             spark = gateway.jvm.org.apache.spark
             log4j = gateway.jvm.org.apache.logging.log4j

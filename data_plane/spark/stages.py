@@ -51,7 +51,7 @@ from headgate.data_plane.transform.result_rows import (
     repeated_rows_error,
     unknown_rows_error,
 )
-from headgate.data_plane.transform.spark_types import split_spark_compatible
+from headgate.data_plane.transform.spark_types import to_spark_types_and_unsupported
 from headgate.data_plane.write.table_outlets import Decoded, FileOutlets, SecondaryFiles
 from headgate.data_plane.write.write_batch import BatchRows, read_source_in_chunks
 
@@ -99,7 +99,7 @@ class Tally:
     def __init__(self) -> None:
         self._rows, self._numbers, self._twice = 0, BitMap64(), BitMap64()
 
-    def note_row_numbers(self, numbers: Integers) -> BitMap64:
+    def note_record_numbers_of_rows(self, numbers: Integers) -> BitMap64:
         """Count rows; return their numbers as a set."""
         result = bitmap_of(pa.array(numbers))
         self._twice |= result & self._numbers or _find_repeated_numbers(numbers, result)
@@ -119,12 +119,12 @@ class Tally:
         )
 
 
-def transform_row_schema(plan: WriterPlan) -> pa.Schema:
+def transform_input_schema(plan: WriterPlan) -> pa.Schema:
     """Return the schema of the rows that a transform gets, in Spark's types.
 
     Raises ``ConfigurationError`` for columns that Spark has no type for.
     """
-    schema, unsupported = split_spark_compatible(plan.decoded_schema())
+    schema, unsupported = to_spark_types_and_unsupported(plan.decoded_schema())
     if unsupported:
         raise ConfigurationError(
             f"Spark has no type for the columns {', '.join(unsupported)} (UUID, time, fixed binary "
@@ -142,9 +142,9 @@ def with_tally_column(schema: pa.Schema) -> pa.Schema:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def rows_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+def share_decoding_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
-    schema = with_tally_column(transform_row_schema(plan))
+    schema = with_tally_column(transform_input_schema(plan))
 
     def rows_of_shares(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in indexes_of_shares(batches):
@@ -157,7 +157,7 @@ def rows_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]
     return rows_of_shares
 
 
-def packets_of_shares_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+def share_packing_stage(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
     """Turn share numbers into packets, with a tally row after each share's packets."""
 
     def packets_of_shares(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -264,7 +264,7 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 # ----------------------------------------------------------------------------------------- packing
 
 
-def packets_of_result_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def result_packing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def packets_of_result(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -373,7 +373,7 @@ def write_rows(
     tables = tables_of_plan(plan, batch)
     try:
         for some in rows:
-            result = tally.note_row_numbers(some.numbers)
+            result = tally.note_record_numbers_of_rows(some.numbers)
             if isinstance(some, Unmatched):
                 unmatched[some.why] = unmatched.get(some.why, BitMap64()) | result
                 continue

@@ -77,7 +77,7 @@ def merge_outcomes(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutco
             names = frozenset(name for failure in wanting for name in failure.names)
             return replace(wanting[0], number=batch.number, names=names)
         if isinstance(worst.fatal, StopBefore):
-            worst.fatal.merge_places_in_place(
+            worst.fatal.merge_first_offsets_in_place(
                 each.fatal for each in failures if isinstance(each.fatal, StopBefore)
             )
         return replace(worst, number=batch.number)

@@ -60,7 +60,7 @@ def apply_transform(records: Any, plan: WriterPlan) -> Any:
     carried = [parts[what] for what in ("timestamp", "key", "headers", "struct") if what in parts]
     try:
         rows = apply(records, [*carried, RECORD])
-        schema = _arrow_schema(rows, transform.name)
+        schema = _require_dataframe_schema(rows, transform.name)
     except HeadgateError:
         raise
     except Exception as error:
@@ -80,7 +80,7 @@ def _raise_if_transform_fault(error: Exception, name: str) -> None:
     raise TransformFailed(reason, "mend the function; nothing was committed") from error
 
 
-def _arrow_schema(rows: Any, name: str) -> pa.Schema:
+def _require_dataframe_schema(rows: Any, name: str) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if not hasattr(rows, "mapInArrow"):

@@ -29,7 +29,7 @@ from headgate.data_plane.transform.result_rows import (
     require_record_column,
     require_record_places,
     require_valid_result,
-    rows_until_stop,
+    rows_until_stop_then_raise,
 )
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Flags
@@ -106,7 +106,7 @@ class _RowRouter:
         self._topic_of_place = np.array([names.index(topic) for topic in topics], np.int64)
         self._rules = [
             [
-                (route.is_by_topic, Names(route, parts))
+                (route.is_by_topic_alone, Names(route, parts))
                 for route, parts in routing.routes_of_topic(topic)
             ]
             for topic in names
@@ -159,8 +159,8 @@ class ResultTables:
         self._tables: dict[str, _TableResult] = {}
 
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RoutedRows]:
-        """Raise ``TablesNotPlanned``, and as ``ResultRows.convert_batch``, ``rows_until_stop``."""
-        yield from rows_until_stop(batches, self.route_batch)
+        """Raise ``TablesNotPlanned``; or as ``convert_batch``, ``rows_until_stop_then_raise``."""
+        yield from rows_until_stop_then_raise(batches, self.route_batch)
         self.require_all_planned()
 
     def require_all_planned(self) -> None:
@@ -186,11 +186,11 @@ class ResultTables:
             if target is not None and (trouble := self._batch_tables.why_diverted(target)):
                 yield Unmatched(RejectionReason(trouble, target.table), numbers[those])
                 continue
-            result = self._batch_tables.resolve_table_or_reason(target)
+            result = self._batch_tables.resolve_or_request_table(target)
             if isinstance(result, str):
                 yield Unmatched(RejectionReason(result), numbers[those])
             elif result is not None:
-                yield from self._route_rows_of_table(
+                yield from self._convert_rows_for_table(
                     result, batch.filter(pa.array(those)), numbers[those]
                 )
 
@@ -204,7 +204,7 @@ class ResultTables:
         together = np.array([*places, -1], np.int64)[codes]
         return _RowTargets(together, [targets[places.index(place)] for place in range(len(groups))])
 
-    def _route_rows_of_table(
+    def _convert_rows_for_table(
         self, routed: RoutedTable, batch: pa.RecordBatch, numbers: Integers
     ) -> Iterator[RoutedRows]:
         table = self._result_of_table(routed, batch.schema)

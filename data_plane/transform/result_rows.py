@@ -20,7 +20,7 @@ from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, fi
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.transform.spark_types import fits_without_cast, with_long_offsets
+from headgate.data_plane.transform.spark_types import fits_without_cast, with_large_arrow_types
 
 RECORD = "_headgate_record"
 """The column that a transform must carry: the record's number in its batch (``RecordNumbers``)."""
@@ -64,7 +64,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
                 f"the table's are {', '.join(wanted)}",
             )
         target = wanted[field.name]
-        if not fits_without_cast(with_long_offsets(field.type), target.type):
+        if not fits_without_cast(with_large_arrow_types(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
                 "CAST it to the table's type, which also says what happens to misfits",
@@ -133,7 +133,7 @@ def require_record_places(
 _Rows = TypeVar("_Rows")
 
 
-def rows_until_stop(
+def rows_until_stop_then_raise(
     batches: Iterable[pa.RecordBatch], rows_of_batch: Callable[[pa.RecordBatch], Iterable[_Rows]]
 ) -> Iterator[_Rows]:
     """Yield the rows of each batch; once a record stops the sink, only look for others like it.
@@ -149,7 +149,7 @@ def rows_until_stop(
         except StopBefore as error:
             stops.append(error)
     if stops:
-        raise stops[0].merge_places_in_place(stops[1:])
+        raise stops[0].merge_first_offsets_in_place(stops[1:])
 
 
 def cast_spark_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
@@ -159,7 +159,9 @@ def cast_spark_rows(batch: pa.RecordBatch, schema: pa.Schema, faults: Faults) ->
     missing. Other columns of the batch are left out.
     """
     given = [name for name in batch.schema.names if name in schema.names]
-    values = [batch.column(name).cast(with_long_offsets(batch.column(name).type)) for name in given]
+    values = [
+        batch.column(name).cast(with_large_arrow_types(batch.column(name).type)) for name in given
+    ]
     records = pa.RecordBatch.from_arrays(values, names=given).to_struct_array()
     return cast_rows(records, schema, faults)
 

@@ -47,7 +47,7 @@ def parse_select(sql: str) -> SelectText:
     _require_supported_clauses(select)
     _require_supported_expressions(select)
     table = _require_only_view(select)
-    items, where = _split_select_text(sql)
+    items, where = _split_items_and_where(sql)
     return SelectText(
         items=items,
         names=tuple(item.alias_or_name for item in select.expressions),
@@ -129,7 +129,7 @@ def _require_only_view(select: exp.Select) -> exp.Table:
     return table
 
 
-def _split_select_text(sql: str) -> tuple[tuple[str, ...], str]:
+def _split_items_and_where(sql: str) -> tuple[tuple[str, ...], str]:
     """Return the texts between SELECT, the commas, FROM and WHERE, unchanged."""
     import sqlglot
     from sqlglot.tokens import TokenType

@@ -8,7 +8,7 @@ import pyarrow.types as pa_types
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
-def split_spark_compatible(schema: pa.Schema) -> tuple[pa.Schema, list[str]]:
+def to_spark_types_and_unsupported(schema: pa.Schema) -> tuple[pa.Schema, list[str]]:
     """Return the schema in types that Spark knows, and the columns without such a type."""
     unsupported: list[str] = []
     fields = []
@@ -47,27 +47,27 @@ def _spark_compatible_type(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def with_long_offsets(data_type: pa.DataType) -> pa.DataType:
+def with_large_arrow_types(data_type: pa.DataType) -> pa.DataType:
     """Return the type as this package uses it: text, bytes and lists with long offsets."""
     if pa_types.is_string(data_type):
         return pa.large_string()
     if pa_types.is_binary(data_type):
         return pa.large_binary()
     if pa_types.is_list(data_type) or pa_types.is_large_list(data_type):
-        return pa.large_list(with_long_offsets(data_type.value_type))
+        return pa.large_list(with_large_arrow_types(data_type.value_type))
     if pa_types.is_map(data_type):
         return pa.map_(
-            with_long_offsets(data_type.key_type), with_long_offsets(data_type.item_type)
+            with_large_arrow_types(data_type.key_type), with_large_arrow_types(data_type.item_type)
         )
     if pa_types.is_struct(data_type):
         return pa.struct(
-            [pa.field(child.name, with_long_offsets(child.type)) for child in data_type]
+            [pa.field(child.name, with_large_arrow_types(child.type)) for child in data_type]
         )
     return data_type
 
 
 def fits_without_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether ``source`` (as ``with_long_offsets``) fits a column of ``target`` unchanged.
+    """Return whether ``source`` (``with_large_arrow_types``) fits one of ``target`` unchanged.
 
     That includes wider numbers, text if Spark has no type for the column (UUID, time, nanoseconds),
     and bytes of some length. What fits only sometimes (a long into an int, text into a number) must

@@ -22,7 +22,7 @@ from headgate.data_plane.formats.casting.relabel import rows_from_python
 from headgate.data_plane.quarantine.poison_search import (
     ALONE_MAX,
     bounded_error_text,
-    halve_until_known,
+    halve_until_complete,
 )
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.data_plane.transform.result_rows import (
@@ -124,7 +124,7 @@ class UserFunction:
                     ) from None
             return True
 
-        halve_until_known(rows.num_rows, try_settle_rows)
+        halve_until_complete(rows.num_rows, try_settle_rows)
         return given, bad
 
     def _call(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:

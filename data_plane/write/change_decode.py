@@ -27,7 +27,7 @@ from headgate.data_plane.cdc.policy import Envelope, OnTruncate, UnavailableValu
 from headgate.data_plane.cdc.unavailable_values import placeholder_of
 from headgate.data_plane.cdc.unwrap import ROW_PLACES, unwrapper_of
 from headgate.data_plane.files.data_files import file_shape_of
-from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.files.format_choice import require_parquet_for_keyed_table
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import Faults, RecordFormat
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat
@@ -42,7 +42,7 @@ from headgate.data_plane.quarantine.rowless_record_filter import flags_of_all_bu
 from headgate.data_plane.quarantine.unsupported_values import reader_with_value_check
 from headgate.data_plane.write import change_decode
 from headgate.data_plane.write.columns_to_add import Evolution, MissingColumns
-from headgate.data_plane.write.decode import unknown_field_finder, value_columns
+from headgate.data_plane.write.decode import columns_from_value, unknown_field_finder
 from headgate.data_plane.write.delete_marking import (
     MarkedDeletes,
     array_where,
@@ -70,7 +70,7 @@ def note_nulls_of_required(
 
 def note_changed_keys(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faults) -> None:
     """Make changed keys faults if the whole former key is known."""
-    known = flag_whole_keys(before)
+    known = flag_complete_keys(before)
     if not known.any():
         return
     for column in before.schema:
@@ -84,7 +84,7 @@ def note_changed_keys(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faul
         )
 
 
-def flag_whole_keys(keys: pa.RecordBatch) -> Flags:
+def flag_complete_keys(keys: pa.RecordBatch) -> Flags:
     """Return in which rows every column has a value."""
     result = np.ones(keys.num_rows, np.bool_)
     for column in keys.columns:
@@ -136,7 +136,7 @@ class ChangeReader:
             self._set_up_shape(plan, batch.table.table)
         clear = self._shape.clear_schema if self._shape else schema
         self._record_columns = RecordColumns(source, clear, list(batch.ranges))
-        values = value_columns(source, clear, mapping, batch.table.table)
+        values = columns_from_value(source, clear, mapping, batch.table.table)
         options = ValueOptions.from_options(source.format_options)
         formats: list[RecordFormat] = []
 
@@ -239,7 +239,7 @@ class ChangeReader:
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
-        rows = self._without_unavailable_noting_faults(
+        rows = self._null_unavailable_noting_faults(
             _rows_with_nulls_unless(opened.rows, upserts), opened.before, upserts, faults
         )
         records, stays = _records_at(chunk, at), upserts
@@ -295,7 +295,7 @@ class ChangeReader:
         opened = self._unwrapper.unwrap(values)
         bad = {int(at[row]): reason for row, reason in opened.bad.items()}
         left = np.delete(at, list(opened.bad)) if opened.bad else at
-        if missing := self._note_missing_columns(chunk, at, values, opened):
+        if missing := self._note_missing_columns_and_find_bad(chunk, at, values, opened):
             bad = {**missing, **bad}
             some = np.isin(left, list(missing))
             opened, left = opened.without_rows(some), left[~some]
@@ -306,7 +306,7 @@ class ChangeReader:
             left = np.sort(np.concatenate([left, tombstones]))
         return _OpenedChunk(opened, left, bad)
 
-    def _note_missing_columns(
+    def _note_missing_columns_and_find_bad(
         self, chunk: Chunk, at: Integers, values: Packed, opened: UnwrappedValues
     ) -> Mapping[int, str]:
         """Note what rows need that the table lacks; return which are bad for it, and why.
@@ -351,7 +351,7 @@ class ChangeReader:
         chosen = _filter_rows(rows, some)
         return {name: chosen.column(f"{_KEY}{name}") for name in self._changes.key}
 
-    def _without_unavailable_noting_faults(
+    def _null_unavailable_noting_faults(
         self, rows: pa.RecordBatch, before: pa.RecordBatch, upserts: Flags, faults: Faults
     ) -> pa.RecordBatch:
         """Note faults of rows, and return these without values that nobody knows."""
@@ -376,12 +376,12 @@ class ChangeReader:
         if not len(rows):
             return {}
         places = np.full(len(rows), -1, np.int64)
-        candidates = self._keys_in_values(opened, some)
+        candidates = self._key_candidates_in_values(opened, some)
         for number, keys in enumerate(candidates):
-            with_key = np.flatnonzero(change_decode.flag_whole_keys(keys) & (places < 0))
+            with_key = np.flatnonzero(change_decode.flag_complete_keys(keys) & (places < 0))
             places[with_key] = number * len(rows) + with_key
         without_key = np.flatnonzero(places < 0)
-        keys, reasons = self._keys_of_messages(_records_at(chunk, at[rows[without_key]]))
+        keys, reasons = self._message_keys_and_faults(_records_at(chunk, at[rows[without_key]]))
         places[without_key] = len(candidates) * len(rows) + np.arange(len(without_key))
         for row, reason in reasons.items():
             faults.note([rows[without_key[row]]], reason)
@@ -395,14 +395,16 @@ class ChangeReader:
             for name in self._changes.key
         }
 
-    def _keys_in_values(self, opened: UnwrappedValues, some: Flags) -> list[pa.RecordBatch]:
+    def _key_candidates_in_values(
+        self, opened: UnwrappedValues, some: Flags
+    ) -> list[pa.RecordBatch]:
         """Return the keys that values hold: those before, and those of the rows themselves."""
         if not self._in_values:
             return []
         rows = opened.rows.select(list(self._changes.key))
         return [_filter_rows(opened.before, some), _filter_rows(rows, some)]
 
-    def _keys_of_messages(self, records: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    def _message_keys_and_faults(self, records: Chunk) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         count = len(records.offsets)
         if count and self._message_keys and records.keys is not None:
             return self._message_keys.read_keys_and_faults(records.keys)
@@ -460,12 +462,12 @@ class ChangeDecoder:
         changes = plan.source.changes
         assert changes is not None, "chosen for it"
         assert outlet.keys is not None, "the plan is the same"
-        require_format_for_keys(routed.name, plan.shape.table_properties)
+        require_parquet_for_keyed_table(routed.name, plan.shape.table_properties)
         self._changes = changes
         self._rejected = rejected
         self._rows, self._keys = outlet.rows, outlet.keys
         self._partitions = list(batch.ranges)
-        shape, evolution = file_shape_of(plan), plan.evolution_or_none(routed.refused)
+        shape, evolution = file_shape_of(plan), plan.evolution_unless_ignored(routed.refused)
         named = replace(batch, table=replace(batch.table, table=routed.name))
         self._reader = ChangeReader(
             *(plan, named, shape.arrow_schema, evolution), mapping=shape.name_mapping

@@ -31,7 +31,7 @@ from headgate.control_protocol.schema_evolution import (
     Refusal,
     collect_former_columns,
     grow_columns,
-    large_objects_as_maps,
+    wide_structs_as_maps,
 )
 from headgate.data_plane.batch.record_numbers import first_offsets_of
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
@@ -194,7 +194,7 @@ class MissingColumns:
         """Return what fits into the table, so that it fits into a message as well."""
         assert self._columns is not None, "nothing is needed"
         there = self._evolution.columns
-        wanted = large_objects_as_maps(self._columns, there)
+        wanted = wide_structs_as_maps(self._columns, there)
         refused = grow_columns(there, wanted, self._past).refused
         return columns_without(wanted, [refusal.path for refusal in refused])
 

@@ -57,7 +57,7 @@ class RowDecoder:
         rejected: RejectedRecords,
         outlet: TableOutlet,
     ) -> None:
-        source, evolution = plan.source, plan.evolution_or_none(routed.refused)
+        source, evolution = plan.source, plan.evolution_unless_ignored(routed.refused)
         if plan.shaping.transform is None:
             shape = file_shape_of(plan)
             schema, mapping = shape.arrow_schema, shape.name_mapping
@@ -83,10 +83,10 @@ class RowDecoder:
         self._format: RecordFormat = create_record_format(
             source.format_name, self._options.of_format
         )
-        self._read_schema = value_columns(source, clear, mapping, routed.name)
+        self._read_schema = columns_from_value(source, clear, mapping, routed.name)
         self.missing_columns: MissingColumns | None = None
         if evolution is not None:
-            self._watch_unknown_fields(source, batch, evolution)
+            self._set_up_unknown_field_watch(source, batch, evolution)
         if source.rules:
             self._format = RuledColumns(
                 self._format, source.rules, self._read_schema, caseless=self._options.caseless
@@ -105,7 +105,9 @@ class RowDecoder:
         if not plan.source.handling.keeps_content:
             self._read_checked = reader_without_content_in_errors(self._read_checked)
 
-    def _watch_unknown_fields(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
+    def _set_up_unknown_field_watch(
+        self, source: SourcePlan, batch: Batch, evolution: Evolution
+    ) -> None:
         """Look for fields that the table lacks and that nothing else takes."""
         self._watched = cast("EvolvingFormat", self._format)
         finder = unknown_field_finder(source, self._read_schema, evolution)
@@ -127,7 +129,7 @@ class RowDecoder:
         nulls = self._nulling.nulls if self._nulling else {}
         return {**result, **{f"{name}, where it does not fit": n for name, n in nulls.items() if n}}
 
-    def _handle_misfits(
+    def _apply_policy_to_misfits(
         self, chunk: Chunk, rows: pa.RecordBatch, bad: Mapping[int, str]
     ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """Treat values that do not fit, by the settings."""
@@ -140,8 +142,9 @@ class RowDecoder:
             row = min(bad)
             partitions = list(self._batch.ranges)
             at = partitions[int(chunk.places[row])]
+            reason = self._rejected.reason_allowed_in_errors(bad[row])
             raise IncompatibleValue(
-                f"{at} offset {chunk.offsets[row]}: {self._rejected.reason_for_errors(bad[row])}",
+                f"{at} offset {chunk.offsets[row]}: {reason}",
                 'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
                 first_offsets_of(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
             )
@@ -224,8 +227,8 @@ class RowDecoder:
                 chunk, self._watched.unknown_columns_of_last_decode(chunk.values, values)
             )
         if values and not self.missing_columns:  # otherwise nothing of this attempt counts
-            rows, values = self._handle_misfits(chunk, rows, values)
-        rows, values = _without_further_bad(rows, values, missing)
+            rows, values = self._apply_policy_to_misfits(chunk, rows, values)
+        rows, values = _exclude_further_bad_rows(rows, values, missing)
         if values:
             good = flags_of_all_but(chunk, values)
             left = left[good]
@@ -261,7 +264,7 @@ def unknown_field_finder(
     return UnknownFieldFinder(schema, used, evolution.ignored_paths, caseless=caseless, place=place)
 
 
-def value_columns(
+def columns_from_value(
     source: SourcePlan, schema: pa.Schema, mapping: str | None, table: str
 ) -> pa.Schema:
     """Return the columns that values fill, with their names in the values.
@@ -277,7 +280,7 @@ def value_columns(
         raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
 
 
-def _without_further_bad(
+def _exclude_further_bad_rows(
     rows: pa.RecordBatch, bad: Mapping[int, str], further: Mapping[int, str]
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Return the rows without those that are bad for missing fields, and all bad ones."""

@@ -135,8 +135,8 @@ def require_markable(
     if required:
         raise KeyUnfit(
             f"{table}: the column {required[0]!r} is required, and a record that deletes need not "
-            f"have a value for it: {changes.marking_setting} could not keep the row",
-            f"make it optional, or leave {changes.marking_setting.partition(' ')[0]} out",
+            f"have a value for it: {changes.delete_marking_setting} could not keep the row",
+            f"make it optional, or leave {changes.delete_marking_setting.partition(' ')[0]} out",
         )
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
 from headgate.data_plane.batch.failure_classification import BatchAbandoned, failed_outcome_of
@@ -37,7 +37,7 @@ class InProcessWriter:
         self._outcomes: queue.SimpleQueue[tuple[Batch, BatchOutcome]] = queue.SimpleQueue()
         self._current: Batch | None = None
         self._thread = threading.Thread(
-            target=in_same_sink_context(self._run), name="headgate-writer", daemon=True
+            target=bound_to_current_sink(self._run), name="headgate-writer", daemon=True
         )
         self._thread.start()
 

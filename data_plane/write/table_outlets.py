@@ -25,7 +25,7 @@ from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shap
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
-from headgate.tables.iceberg.table_creation import key_field_ids
+from headgate.tables.iceberg.table_creation import require_key_field_ids
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
@@ -95,7 +95,7 @@ class DeletedKeys:
         self._prefix = prefix
         topics = "topic" in plan.source.record_columns
         self._schema = key_file_schema(
-            schema, key_field_ids(schema, changes.key), with_topic=topics
+            schema, require_key_field_ids(schema, changes.key), with_topic=topics
         )
         self._topics = pa.array([at.topic for at in partitions], pa.string())
         self._numbers = pa.array([at.partition for at in partitions], pa.int32())

@@ -55,7 +55,7 @@ class TransformedRows:
         """Take rows of a chunk. Raises as ``UserFunction.apply`` and ``rejected``."""
         if not len(decoded.places):
             return
-        numbers = self._numbers_of(decoded.places, decoded.offsets)
+        numbers = self._record_numbers_of(decoded.places, decoded.offsets)
         given = self._function.apply(decoded.rows, numbers)
         self._reject_where_function_raised(decoded, numbers, given.bad)
         filtered = ~given.kept
@@ -68,7 +68,7 @@ class TransformedRows:
         """Raises ``TablesNotPlanned``."""
         self._results.require_all_planned()
 
-    def _numbers_of(self, places: Integers, offsets: Integers) -> Integers:
+    def _record_numbers_of(self, places: Integers, offsets: Integers) -> Integers:
         return self._numbering.numbers_of_records(self._partitions, places, offsets)
 
     def _count_left_out(self, places: Integers) -> None:
@@ -81,7 +81,7 @@ class TransformedRows:
             return
         chunk = decoded.chunk
         rows = {int(numbers[row]): reason for row, reason in bad.items()}
-        found = self._numbers_of(chunk.places, chunk.offsets)
+        found = self._record_numbers_of(chunk.places, chunk.offsets)
         there = np.flatnonzero(np.isin(found, list(rows))).tolist()
         reasons = {row: rows[int(found[row])] for row in there}
         self._rejected.reject_bad(chunk, reasons, BAD_EXCEPTION)
@@ -118,7 +118,7 @@ class TransformedRows:
         self, chunk: Chunk, unmatched: Mapping[RejectionReason, BitMap64]
     ) -> None:
         wanted = WantedRecords(unmatched)
-        found = self._numbers_of(chunk.places, chunk.offsets)
+        found = self._record_numbers_of(chunk.places, chunk.offsets)
         for why, rows in wanted.flags_by_reason(found):
             self._count_left_out(chunk.places[rows])
             reject_records(self._rejected, chunk.filter(rows), why)

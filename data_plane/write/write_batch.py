@@ -134,7 +134,7 @@ class _Table:
             self.waiting, self.waiting_records, self.waiting_bytes = [], 0, 0
             self.decoder.add_chunk(chunk, only_note_needs=only_note_needs)
 
-    def copy_waiting_headers(self) -> None:
+    def detach_waiting_chunks(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
         self.waiting = [chunk.detached_copy() for chunk in self.waiting]
@@ -233,7 +233,7 @@ class BatchRows:
         self._rejected.reject_bad(chunk, bad, BAD_VALUE)
 
     def _route_chunk(self, target: Target | None, chunk: Chunk) -> None:
-        chunk = self._take_tombstones_out(target, chunk)
+        chunk = self._take_rowless_tombstones_out(target, chunk)
         if not len(chunk.offsets):
             return
         if target is not None and (reason := self._tables.why_reserved(target)):
@@ -244,11 +244,11 @@ class BatchRows:
         if target is not None and (trouble := self._tables.why_diverted(target)):
             self._rejected.divert_or_stop(chunk, target.table, trouble)
             return
-        routed = self._tables.resolve_table_or_reason(target)
+        routed = self._tables.resolve_or_request_table(target)
         if routed is None:
             return
         if target is not None and isinstance(routed, RoutedTable) and routed.creation is not None:
-            self._note_new_table(target, routed.creation).note_columns(chunk)
+            self._note_new_table(target, routed.creation).note_needed_columns(chunk)
             return
         if isinstance(routed, str) or routed.plan is None:
             self._rejected.reject_unmatched(chunk, str(routed))
@@ -258,7 +258,7 @@ class BatchRows:
         if table.is_worth_decoding:
             self._decode_table(table)
 
-    def _take_tombstones_out(self, target: Target | None, chunk: Chunk) -> Chunk:
+    def _take_rowless_tombstones_out(self, target: Target | None, chunk: Chunk) -> Chunk:
         """Take tombstones out, except for keyed tables, for which they are changes.
 
         ``chunk``: records of one topic.
@@ -274,7 +274,7 @@ class BatchRows:
         """Bound what waits."""
         # The fetcher lends headers until the next chunk: after that their memory holds others'.
         for table in self._open.values():
-            table.copy_waiting_headers()
+            table.detach_waiting_chunks()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:
             self._decode_table(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
@@ -373,7 +373,7 @@ def write_ranges(
 
 def read_source_in_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
-    source, parts = plan.source, plan.parts_of_records()
+    source, parts = plan.source, plan.wanted_record_parts()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
     request = ReadRequest(
         source.kafka,
@@ -385,7 +385,7 @@ def read_source_in_chunks(plan: WriterPlan, batch: Batch) -> Generator[Chunk, No
         with_headers="headers" in parts
         or source.handling.keeps_rejected_records
         or by_header
-        or any(source.id_headers),
+        or any(source.schema_id_headers),
     )
     return read_ranges(request)
 
@@ -431,7 +431,7 @@ def write_ranges_around_poison(
     return write_around_poison(attempt, plan, batch)
 
 
-def write_put_records(
+def write_chunk_around_poison(
     plan: WriterPlan, batch: Batch, chunk: Chunk, *, abandoned: Callable[[], bool] = lambda: False
 ) -> BatchOutcome:
     """Write the chunk, which holds exactly the batch's ranges. Raises ``BatchAbandoned``."""

@@ -22,9 +22,9 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History
-from headgate.coordinator.recovery import record_to_resume
+from headgate.coordinator.recovery import record_to_resume_from
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.dropped_table_detection import require_table_never_filled
+from headgate.runtime.dropped_table_detection import require_never_filled_unless_restart
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_tables_read_only
 
 
@@ -81,7 +81,7 @@ def find_unfinished_rollback_error(tables: SinkTables) -> StopSink | None:
     settings = tables.settings
     try:
         require_rollback_finished(
-            record_to_resume(tables.reader.view(), settings.coordinator), settings.name
+            record_to_resume_from(tables.reader.view(), settings.coordinator), settings.name
         )
     except StopSink as error:
         return error
@@ -94,7 +94,7 @@ def find_start_error_of_missing_table(settings: SinkSettings) -> StopSink | None
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        require_table_never_filled(settings)
+        require_never_filled_unless_restart(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):
@@ -102,7 +102,7 @@ def find_start_error_of_missing_table(settings: SinkSettings) -> StopSink | None
     return None
 
 
-def find_start_error(settings: SinkSettings) -> HeadgateError | None:
+def find_start_error_of_table(settings: SinkSettings) -> HeadgateError | None:
     """Return the error that a first start would stop with at the table, or at its future place.
 
     Such a start leaves no notice, since there is no control topic yet. Nothing is written. ``None``
@@ -137,7 +137,7 @@ class OpenedTables:
     unread: Mapping[str, HeadgateError]
 
 
-def open_filled_tables(
+def open_tagged_and_known_tables(
     tables: SinkTables, known_own: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
     """Yield, by name, the tables that have this sink's tag, and the ``known_own`` ones.
@@ -145,16 +145,17 @@ def open_filled_tables(
     Today's routes may not name the latter. A table that only has a fitting name, and cannot be
     read, is somebody else's. The caller closes the readers.
     """
-    names = {*tables.find_tables_named_by_routes(), *known_own} - names_of_primary_and_quarantine(
-        tables
-    )
+    names = {
+        *tables.find_tables_that_routes_can_name(),
+        *known_own,
+    } - names_of_primary_and_quarantine(tables)
     return _open_own_among(tables, names, known_own)
 
 
 def _open_own_among(
     tables: SinkTables, names: Collection[str], known_own: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
-    for name, answer in tables.open_each_for_reading(sorted(names)):
+    for name, answer in tables.open_each_existing_for_reading(sorted(names)):
         if name in known_own or (isinstance(answer, TableAtRest) and answer.tagged):
             yield name, answer
 
@@ -168,7 +169,7 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
     """
     opened, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
     with ExitStack() as opening:
-        for name, answer in open_filled_tables(tables, _names_in_ledger(tables, history)):
+        for name, answer in open_tagged_and_known_tables(tables, _names_in_ledger(tables, history)):
             if isinstance(answer, HeadgateError):
                 unread[name] = answer
                 continue
@@ -188,7 +189,7 @@ def open_tables_one_by_one(
     """
     sure = _names_in_ledger(tables, history)
     own = names_of_primary_and_quarantine(tables)
-    names = {*(tables.find_tables_named_by_routes() - own), *sure, *named}
+    names = {*(tables.find_tables_that_routes_can_name() - own), *sure, *named}
     for name, answer in _open_own_among(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
             yield name, answer

@@ -48,7 +48,7 @@ from headgate.operations.audit.files import (
 )
 from headgate.operations.audit.keyed_tables import (
     KeyedTables,
-    describe_offsets_behind,
+    describe_unfinished_rewinds,
     find_offsets_of_earlier_table,
 )
 from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
@@ -62,13 +62,13 @@ from headgate.operations.audit.source_compare import (
     check_skipped_and_quarantined,
     compare_partition,
     count_commits_of_stateful_query,
-    count_whole_table,
+    count_rows_of_all_sinks,
     describe_totals,
     find_comparable_ranges_and_unproven,
     find_missing_records,
-    find_reread_offsets,
+    find_offsets_moved_past,
+    find_rewound_offsets,
     find_sink_start_offsets,
-    find_skipped_offsets,
     topics_of_other_sinks,
 )
 from headgate.operations.audit.table_checks import (
@@ -94,7 +94,7 @@ from headgate.operations.status.held_partitions import (
     held_partitions_of_topics,
 )
 from headgate.operations.status.returned_connector import (
-    describe_connector_commits,
+    describe_commits_since_takeover,
     fenced_connector_of,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, translate_table_error
@@ -219,10 +219,10 @@ class SinkAudit:
         primary.examine_commits_and_files(self._on_progress)
         self._findings += primary.findings
         connector = fenced_connector_of(self._reader)
-        if beside := describe_connector_commits(connector) if connector else "":
+        if beside := describe_commits_since_takeover(connector) if connector else "":
             self._findings.append(Finding("connector-beside", beside))
         self._examine_offset_moves()
-        self._conclude_history()
+        self._conclude_commit_order()
         if self._many:
             return
         if not self._settings.replaces_primary_rows:
@@ -235,7 +235,7 @@ class SinkAudit:
     def _note_deleted_rows(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
         self._removed += history.foreign_removed_row_count
-        for at, floor in history.complete_from_offsets.items():
+        for at, floor in history.begin_offsets_of_full_history.items():
             self._floors[at] = max(floor, self._floors.get(at, 0))
         deleted = history.deleted
         self._deleted_rows += deleted.rows
@@ -244,7 +244,7 @@ class SinkAudit:
         for at, ranges in deleted.ranges_of_topics(topic_ids).items():
             self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
 
-    def _conclude_history(self) -> None:
+    def _conclude_commit_order(self) -> None:
         if self._history.tag is not None and self._history.tag_on_branch is None:
             self._unproven.append(
                 f"whether {self._history.branch} still holds what is under the sink's tag: others "
@@ -334,10 +334,10 @@ class SinkAudit:
                 self._findings += twice
             apart = ("record-lost", "record-twice")
             self._findings += [finding for finding in new if finding.what not in apart]
-        self._conclude_missing_and_replayed(lost)
+        self._conclude_missing_and_keyed_records(lost)
         self._conclude_skipped_records()
         self._compare_commit_counts(source)
-        self._count_whole_table(record, seen)
+        self._count_rows_of_all_sinks(record, seen)
         self._add_final_conclusions(seen)
 
     def _report_expired_commits(self, record: CommitRecord) -> None:
@@ -402,7 +402,7 @@ class SinkAudit:
                 self._reader,
                 columns,
                 self._primary.damaged,
-                rewound=find_reread_offsets(self._allowed),
+                rewound=find_rewound_offsets(self._allowed),
                 on_progress=self._on_progress,
                 sinks_of_foreign_files=find_files_of_other_sinks(
                     self._files, self._history, self._settings.name
@@ -423,7 +423,7 @@ class SinkAudit:
 
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
-        seen = TableRecords(rewound=find_reread_offsets(self._allowed))
+        seen = TableRecords(rewound=find_rewound_offsets(self._allowed))
         columns = self._settings.tables.record_columns.coordinate_columns
         if columns is None:
             self._unproven.append(
@@ -604,11 +604,11 @@ class SinkAudit:
                 f"rows they hold: those of {own}, or of {', '.join(sorted(sharers))}"
             )
 
-    def _count_whole_table(self, record: CommitRecord, seen: TableRecords | None) -> None:
+    def _count_rows_of_all_sinks(self, record: CommitRecord, seen: TableRecords | None) -> None:
         if seen is None or self._renewed:
             return
         others = {**self._history.others, **topics_of_other_sinks(self._history)}
-        self._whole = whole = count_whole_table(seen, seen.others, record, others)
+        self._whole = whole = count_rows_of_all_sinks(seen, seen.others, record, others)
         self._findings += check_shared_rows(whole, self._settings.table.shared_with)
         self._remarks.append(describe_totals(whole))
 
@@ -619,17 +619,17 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> SourceEvidence:
         """Replay the topics of keyed tables, and compare the others record by record."""
-        self._keyed.moved_past = find_skipped_offsets(self._history, self._allowed)
+        self._keyed.moved_past = find_offsets_moved_past(self._history, self._allowed)
         keyed_spans = {
             at: span for at, span in spans.items() if self._keyed.may_take_topic(at.topic)
         }
         others = {at: span for at, span in spans.items() if at not in keyed_spans}
-        source = self._read_source_of_unkeyed(record, others, seen)
+        source = self._read_topics_of_unkeyed_tables(record, others, seen)
         if keyed_spans and source.topics:
-            self._compare_keyed(record, keyed_spans, seen, source)
+            self._compare_keyed_tables(record, keyed_spans, seen, source)
         return source
 
-    def _compare_keyed(
+    def _compare_keyed_tables(
         self,
         record: CommitRecord,
         keyed_spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -666,7 +666,7 @@ class SinkAudit:
             deleted = self._deleted.get(at, BitMap64())
             left_out[at] = left_out.get(at, BitMap64()) | quarantined | deleted
         known = {at: span for at, span in ranges.items() if span is not None}
-        behind = describe_offsets_behind(record, self._allowed)
+        behind = describe_unfinished_rewinds(record, self._allowed)
         self._unproven += behind[:1]
         # A query decides what a row is: a replay would make others of its records (QUERY-15).
         by_query = any(is_record_of_query(commit.record) for commit in self._history.commits)
@@ -676,7 +676,7 @@ class SinkAudit:
             )
             self._keyed.compare_with_replay(still, self._history.uuid, known, left_out)
 
-    def _read_source_of_unkeyed(
+    def _read_topics_of_unkeyed_tables(
         self,
         record: CommitRecord,
         spans: Mapping[TopicPartition, tuple[int | None, int]],
@@ -695,7 +695,7 @@ class SinkAudit:
             what = "asked" if self._keyed.takes_all_records else "compared"
             self._unproven.append(f"the source was not {what}: {error.message}")
             return SourceEvidence()
-        missing = find_skipped_offsets(self._history, self._allowed)
+        missing = find_offsets_moved_past(self._history, self._allowed)
         for at in ranges:
             log = source.topics[at.topic].partitions[at.partition]
             expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
@@ -716,7 +716,7 @@ class SinkAudit:
         self._unproven += unproven
         return ranges
 
-    def _conclude_missing_and_replayed(self, lost: list[Finding]) -> None:
+    def _conclude_missing_and_keyed_records(self, lost: list[Finding]) -> None:
         self._harmless = (
             self._keyed.passed_over_record_count
         )  # the source shows that they are rows of no table
@@ -742,7 +742,7 @@ class SinkAudit:
         deleted, and where a person moved offsets, has expired with it.
         """
         missing = sum(partition.lost or 0 for partition in self._partitions)
-        surplus, expired, untold = self._find_expiry_gap()
+        surplus, expired, untold = self._compare_absent_with_expired()
         if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
             self._unproven.append(f"{missing} records of the source are in no table that is there")
             return
@@ -779,7 +779,7 @@ class SinkAudit:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
 
-    def _find_expiry_gap(self) -> _ExpiryGap:
+    def _compare_absent_with_expired(self) -> _ExpiryGap:
         """EXPIRY-3: return how many more absent records are old than rows have expired.
 
         Also how many expired rows may be those of absent records whose time is unknown, and why.

@@ -49,7 +49,7 @@ from headgate.operations.audit.replay_compare import (
     ReplayedSource,
     SliceCount,
     Slices,
-    compare_slice,
+    note_faults_of_slice,
 )
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import build_source_plan, shaping_of
@@ -127,7 +127,7 @@ class TableReplay:
             for word in self.hashed([_without_extension_type(each) for each in columns])
         ]
 
-    def source_number_of(self, at: TopicPartition) -> int:
+    def intern_source_of(self, at: TopicPartition) -> int:
         """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
         return self.sources.intern_source(at.topic if with_topic else "", at.partition)
@@ -238,7 +238,7 @@ class _SourceReader:
         self._deleting = changes.tombstones is Tombstones.DELETE
         self._partitions = list(batch.ranges)
         self._numbers = np.array(
-            [table_replay.source_number_of(at) for at in self._partitions], np.int32
+            [table_replay.intern_source_of(at) for at in self._partitions], np.int32
         )
         self._reading = ChangeReader(
             *(table_replay.plan, batch, table_replay.plan.shape.arrow_schema()),
@@ -251,7 +251,7 @@ class _SourceReader:
         for place in np.unique(chunk.places).tolist():
             offsets = chunk.offsets[chunk.places == place]
             self.read.own[self._partitions[place]] |= bitmap_of(pa.array(offsets))
-        chunk = self._skip_tombstones(chunk)
+        chunk = self._skip_tombstones_without_effect(chunk)
         if not len(chunk.offsets):
             return
         read = read_around_poison(chunk, self._reading.schema, self._reading.read)
@@ -291,7 +291,7 @@ class _SourceReader:
                 pa.RecordBatch.from_arrays([*columns, *ours], schema=self.slices.schema)
             )
 
-    def _skip_tombstones(self, chunk: Chunk) -> Chunk:
+    def _skip_tombstones_without_effect(self, chunk: Chunk) -> Chunk:
         """Skip records without a value if they delete nothing."""
         if self._deleting or not chunk.values.array.null_count:
             return chunk
@@ -364,7 +364,9 @@ class ReplayResult:
                 where = ", ".join(sorted(self.faults.columns.get(fault, ())))
                 columns = f" in {where}" if where else ""
                 said = _SAID_OF_VERSIONS.get(fault) if self.versions else None
-                text = f"{count} {said or _SAID[fault]}{columns}: {self._describe_rows_with(fault)}"
+                text = (
+                    f"{count} {said or _SAID[fault]}{columns}: {self._describe_examples_of(fault)}"
+                )
                 yield Finding(fault.value, text)
 
     def describe_unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
@@ -376,25 +378,25 @@ class ReplayResult:
         if count := counts[Fault.AGED]:
             yield (
                 f"{count} rows are of records that the source no longer holds: nothing tells "
-                f"whether they are right: {self._describe_rows_with(Fault.AGED)}"
+                f"whether they are right: {self._describe_examples_of(Fault.AGED)}"
             )
         if count := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
                 f"{count} rows are of records that are not in the source any more: {why}, so later "
-                f"records replaced them: {self._describe_rows_with(Fault.VANISHED)}"
+                f"records replaced them: {self._describe_examples_of(Fault.VANISHED)}"
             )
         if count := counts[Fault.CROSSED]:
             yield (
                 f"{count} keys have records in several partitions, which no order tells apart: "
-                f"{self._describe_rows_with(Fault.CROSSED)}"
+                f"{self._describe_examples_of(Fault.CROSSED)}"
                 + (" (their versions are there, and nothing tells which was first)" * self.versions)
             )
         if count := counts[Fault.FORMER_DELETE]:
             yield (
                 f"{count} keys were deleted before changes.on_delete changed for this table: their "
-                f"rows may be marked, or gone: {self._describe_rows_with(Fault.FORMER_DELETE)}"
+                f"rows may be marked, or gone: {self._describe_examples_of(Fault.FORMER_DELETE)}"
             )
         if count := counts[Fault.NEW_COLUMN]:
             columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
@@ -408,7 +410,7 @@ class ReplayResult:
         numbers = [number for number, known in self.sources.items() if known == at]
         return sum(self.faults.count_of(fault, number) for fault in faults for number in numbers)
 
-    def _describe_rows_with(self, fault: Fault) -> str:
+    def _describe_examples_of(self, fault: Fault) -> str:
         known = self.faults.examples.get(fault, [])
         places = [f"{self.sources.get(number, '?')}@{offset}" for number, offset in known]
         more = ", ..." if self.faults.count_of(fault) > len(known) else ""
@@ -490,7 +492,7 @@ class Replay:
         (reader, table_replay), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
         live, history = read_table_into_slices(table_replay, reader), reader.history()
-        sources = {table_replay.source_number_of(at): at for at in ranges}
+        sources = {table_replay.intern_source_of(at): at for at in ranges}
         replayed = ReplayedSource(
             {source: ranges[at].begin for source, at in sources.items()},
             {source: read.offsets[at] for source, at in sources.items()},
@@ -506,10 +508,10 @@ class Replay:
             find_time_column_and_expiry_limit(self._settings, history, table_replay.columns),
             table_replay.keeps_history,
         )
-        floors = history.complete_from_offsets
+        floors = history.begin_offsets_of_full_history
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
-            compare_slice(changes.read_slice(part), live.read_slice(part), replayed, faults)
+            note_faults_of_slice(changes.read_slice(part), live.read_slice(part), replayed, faults)
         return ReplayResult(read, faults, sources, table_replay.keeps_history)
 
     def _build_batch_of_source(self, start: TableStart) -> Batch:

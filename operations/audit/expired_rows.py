@@ -78,7 +78,7 @@ class ExpiredRecords:
         if not (self.can_tell_expired and absent):
             return expired
         try:
-            rows = self._read_times(at, absent)
+            rows = self._read_which_expired(at, absent)
         except (HeadgateError, ValueError) as error:
             said = error.message if isinstance(error, HeadgateError) else str(error)
             self.why_unknown = f"the absent records cannot be read: {said}"
@@ -87,7 +87,7 @@ class ExpiredRecords:
         self.count += len(rows.expired)
         return rows.expired
 
-    def _read_times(self, at: TopicPartition, absent: BitMap64) -> _ExpiredOffsets:
+    def _read_which_expired(self, at: TopicPartition, absent: BitMap64) -> _ExpiredOffsets:
         first, last = int(absent.min()), int(absent.max())
         plan, batch, below = self._plan_reading(at, OffsetRange(first, last + 1))
         times = _ExpiredOffsets(below)

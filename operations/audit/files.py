@@ -108,16 +108,16 @@ def find_files_of_other_sinks(
     files: list[LiveFile], history: History, own: SinkName
 ) -> Mapping[str, SinkName]:
     """Return the files that other sinks added, and which sink: also behind an expiry."""
-    authors = _sink_of_each_file(files, history, own)
+    authors = _sink_of_each_data_file(files, history, own)
     return {path: sink for path, sink in authors.items() if sink not in (None, own)}
 
 
 def count_files_of_unknown_sinks(files: list[LiveFile], history: History, own: SinkName) -> int:
     """Return how many files may hold rows of several sinks: others have rewritten or added them."""
-    return sum(sink is None for sink in _sink_of_each_file(files, history, own).values())
+    return sum(sink is None for sink in _sink_of_each_data_file(files, history, own).values())
 
 
-def _sink_of_each_file(
+def _sink_of_each_data_file(
     files: list[LiveFile], history: History, own: SinkName
 ) -> Mapping[str, SinkName | None]:
     """Return each file's sink. Where its snapshot has expired, its folder tells."""

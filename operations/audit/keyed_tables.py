@@ -111,7 +111,7 @@ class Conclusions:
     expired: list[str] = field(default_factory=list)
 
 
-def describe_offsets_behind(record: CommitRecord, moves: Sequence[OffsetMove]) -> list[str]:
+def describe_unfinished_rewinds(record: CommitRecord, moves: Sequence[OffsetMove]) -> list[str]:
     """Return why the table does not show the records up to the stored offsets, if it does not."""
     return [
         f"{move.partition}: offsets were set back from {move.begin}, and the sink has not "
@@ -369,7 +369,7 @@ class KeyedTables:
                 f"{name}: changes that were pending for too long were never delivered: "
                 f"{self.unproven_if_not_replayed}"
             )
-        for topics in self._group_topics_by_table({at.topic for at in ranges}):
+        for topics in self._group_topics_sharing_tables({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
             names = sorted(set[str]().union(*map(self.keyed_tables_of_topic, topics)))
             if not names:
@@ -384,7 +384,7 @@ class KeyedTables:
             source = SourceRanges(own, record.topic_ids, left_out, record.cohorts)
             self._replay_and_compare(until, source)
 
-    def _group_topics_by_table(self, topics: set[str]) -> list[set[str]]:
+    def _group_topics_sharing_tables(self, topics: set[str]) -> list[set[str]]:
         """Topics, those together whose records go to one table."""
         groups: list[tuple[set[str], set[str]]] = []
         for topic in sorted(topics):

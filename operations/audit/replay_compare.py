@@ -245,7 +245,7 @@ class ReplayedSource:
     versions: bool = False
 
 
-def compare_slice(
+def note_faults_of_slice(
     records: pa.Table, rows: pa.Table, source: ReplayedSource, faults: Faults
 ) -> None:
     """Compare replayed records with the table's rows, and note what differs in ``faults``.
@@ -326,7 +326,7 @@ class _Slice:
         known = own & (self._place >= 0)
         puzzling = np.zeros(len(own), np.bool_)
         puzzling[known] = crossed_keys[self._place[known]]
-        self._note_last_records(Fault.CROSSED, crossed_keys)
+        self._note_fault_of_last_records(Fault.CROSSED, crossed_keys)
         own, known = own & ~puzzling, known & ~puzzling
         doubtful = self._flag_last_records_below(self._source.doubtful)
         former = self._note_and_flag_former_deletes(known, doubtful)
@@ -345,13 +345,13 @@ class _Slice:
         there[self._place[known]] = True
         lost = ~self._deletes & ~there & ~crossed_keys
         removed = lost & doubtful & self._flag_marked_rows(self._last)
-        self._note_last_records(Fault.FORMER_DELETE, removed)
+        self._note_fault_of_last_records(Fault.FORMER_DELETE, removed)
         aged = lost & ~removed & flag_expired_rows(self._last, self._source.expired)
-        self._note_last_records(Fault.EXPIRED, aged)
+        self._note_fault_of_last_records(Fault.EXPIRED, aged)
         lost &= ~removed & ~aged
         earlier = self._flag_last_records_below(self._source.earlier)
-        self._note_last_records(Fault.RECREATED, lost & earlier)
-        self._note_last_records(Fault.LOST, lost & ~earlier)
+        self._note_fault_of_last_records(Fault.RECREATED, lost & earlier)
+        self._note_fault_of_last_records(Fault.LOST, lost & ~earlier)
         self._note_value_differences(right)
 
     def _flag_last_records_below(self, ends: Mapping[int, int]) -> Flags:
@@ -441,7 +441,7 @@ class _Slice:
         if some.any():
             self._faults.note_fault(fault, self._sources[some], self._offsets[some])
 
-    def _note_last_records(self, fault: Fault, some: Flags) -> None:
+    def _note_fault_of_last_records(self, fault: Fault, some: Flags) -> None:
         if some.any():
             self._faults.note_fault(fault, self._last_sources[some], self._last_offsets[some])
 

@@ -31,7 +31,7 @@ def count_commits_of_stateful_query(history: History) -> int:
     """
     return sum(
         sum(span.end - span.begin for span in added_ranges(before.record, after.record).values())
-        != after.record.records_read
+        != after.record.source_record_count
         for before, after in pairwise(history.commits)
         if is_record_of_query(after.record) and not after.record.is_claim
     )
@@ -75,7 +75,7 @@ def _is_first_claim(record: CommitRecord) -> bool:
     return record.is_claim and record.transaction.epoch == 1
 
 
-def find_skipped_offsets(
+def find_offsets_moved_past(
     history: History, moves: Sequence[OffsetMove]
 ) -> dict[TopicPartition, BitMap64]:
     """Return offsets that these moves skipped, and that no later commit covered."""
@@ -93,7 +93,7 @@ def find_skipped_offsets(
     return dict(missing)
 
 
-def find_reread_offsets(moves: Sequence[OffsetMove]) -> dict[TopicPartition, BitMap64]:
+def find_rewound_offsets(moves: Sequence[OffsetMove]) -> dict[TopicPartition, BitMap64]:
     """Return offsets that a person told the sink to read again."""
     again: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
     for move in moves:
@@ -299,12 +299,12 @@ def check_commits_and_count_compared(
         compared += 1
         source = sum(_count_records(witnesses[at], span) for at, span in ranges.items())
         record = after.record
-        if source != record.records_read:
+        if source != record.source_record_count:
             if is_record_of_query(record):
                 compared -= 1  # QUERY-15: its skipped offsets may hold none, its rows are its own
                 continue
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
-            changed = record.records_read - record.quarantined - record.skipped
+            changed = record.source_record_count - record.quarantined - record.skipped
             what = "changes" if record.keys else "rows"
             findings.append(
                 Finding(
@@ -354,7 +354,7 @@ class WholeTable:
             self.surplus[cause] = self.surplus.get(cause, 0) + rows
 
 
-def count_whole_table(
+def count_rows_of_all_sinks(
     own: TableRecords,
     others: Mapping[SinkName, TableRecords],
     record: CommitRecord,
@@ -432,7 +432,7 @@ def check_skipped_and_quarantined(history: History, settings: SinkSettings) -> S
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        by = [name for name, is_set in _settings_leaving_out_records(settings) if is_set]
+        by = [name for name, is_set in _settings_that_may_leave_out_records(settings) if is_set]
         why = f" ({' or '.join(by)} may have left them out)" if by else ""
         unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
@@ -442,7 +442,7 @@ def check_skipped_and_quarantined(history: History, settings: SinkSettings) -> S
     return SkippedCheck(findings, unproven)
 
 
-def _settings_leaving_out_records(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
+def _settings_that_may_leave_out_records(settings: SinkSettings) -> Iterator[tuple[str, bool]]:
     """Yield what may leave records out, and whether it is set."""
     yield "shape.where", bool(settings.shape.where)
     yield "maintenance.rows_late", bool(settings.maintenance.column_for_skipping_late_rows)

@@ -46,7 +46,7 @@ def check_catalog(
     questions, advice = Questions(settings), _Advice()
     with ExitStack() as stack:
         trials: list[CatalogTrial] = []
-        questions.ask("catalog", lambda: _open_trial(settings, stack, trials))
+        questions.ask("catalog", lambda: _open_and_describe_trial(settings, stack, trials))
         if trials:
             (trial,) = trials
             stack.callback(_ask_to_drop_scratch_tables, questions, trial)
@@ -58,7 +58,9 @@ def check_catalog(
     return tuple(questions.answers)
 
 
-def _open_trial(settings: SinkSettings, stack: ExitStack, into_trials: list[CatalogTrial]) -> str:
+def _open_and_describe_trial(
+    settings: SinkSettings, stack: ExitStack, into_trials: list[CatalogTrial]
+) -> str:
     """Open a trial, which ``stack`` closes; add it to ``into_trials``, and say what it will make.
 
     Raises ``NotChecked``.
@@ -101,8 +103,8 @@ def _drop_scratch_tables(trial: CatalogTrial) -> str:
 
 def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) -> None:
     questions.ask("keys", lambda: _check_vended_credentials(trial, advice))
-    questions.ask("files", lambda: _try_write_file(trial))
-    questions.ask("claim", lambda: _try_claim(trial))
+    questions.ask("files", lambda: _check_file_write(trial))
+    questions.ask("claim", lambda: _check_first_claim(trial))
     if not questions.are_asked_and_not_wrong("claim"):
         return
     questions.ask("tag", lambda: _check_tag_retention(trial, advice))
@@ -112,7 +114,7 @@ def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) ->
     questions.ask(
         "moved tag", lambda: f"refused, as it must be: {trial.require_refusal_after_moved_tag()}"
     )
-    questions.ask("several tables", lambda: _try_joint_commit(trial, advice))
+    questions.ask("several tables", lambda: _check_joint_commit(trial, advice))
 
 
 def _check_vended_credentials(trial: CatalogTrial, advice: _Advice) -> str:
@@ -128,12 +130,12 @@ def _check_vended_credentials(trial: CatalogTrial, advice: _Advice) -> str:
     return f"these came with the table: {', '.join(given.secret_names)}"
 
 
-def _try_write_file(trial: CatalogTrial) -> str:
+def _check_file_write(trial: CatalogTrial) -> str:
     path = require_writable_store(*trial.file_properties_and_location())
     return f"{path} was written, read and removed again"
 
 
-def _try_claim(trial: CatalogTrial) -> str:
+def _check_first_claim(trial: CatalogTrial) -> str:
     trial.make_first_claim()
     return "one commit with a snapshot, its properties, a branch and a tag; all came back as sent"
 
@@ -152,7 +154,7 @@ def _check_tag_retention(trial: CatalogTrial, advice: _Advice) -> str:
     )
 
 
-def _try_joint_commit(trial: CatalogTrial, advice: _Advice) -> str:
+def _check_joint_commit(trial: CatalogTrial, advice: _Advice) -> str:
     try:
         offered = trial.try_joint_commit()
     except CatalogRefused as error:

@@ -64,7 +64,7 @@ from headgate.operations.check.table import (
     check_catalog_rights,
 )
 from headgate.operations.http.app import require_server_library
-from headgate.operations.http.certificates import tls_context_of
+from headgate.operations.http.certificates import load_tls_context_if_configured
 from headgate.operations.java_installation import java_version, require_java
 from headgate.operations.many_tables.list import check_routes
 from headgate.runtime.configuration_comparison import (
@@ -123,7 +123,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
             questions.ask(
                 "control events", lambda: _check_control_topic_writers(settings.control, cluster)
             )
-            questions.ask("participants", lambda: _check_participant_configuration(settings))
+            questions.ask("participants", lambda: _check_participants_sink_file(settings))
             questions.ask("clock", lambda: _check_clock(settings))
         if settings.quarantine.dead_letter_topic:
             questions.ask(
@@ -338,7 +338,7 @@ def _check_source(
         found = topics.describe()
     for name in found:
         granted = cluster.describe_topic(name)
-        if granted and (lacking := granted.operations_known_missing(*rights.source)):
+        if granted and (lacking := granted.known_missing_operations(*rights.source)):
             raise MissingRights(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
                 f"grant {join_operations(rights.source)} to the principal",
@@ -378,7 +378,7 @@ def _check_control_topic(
         return f"{name} does not exist yet; the first start creates it"
     topic = cluster.describe_topic(name)
     needed = tuple(operation for operation in rights.control if operation != "describe_configs")
-    if topic and (lacking := topic.operations_known_missing(*needed)):
+    if topic and (lacking := topic.known_missing_operations(*needed)):
         raise MissingRights(
             f"control topic {name}: not allowed to {', '.join(lacking)}",
             f"grant {join_operations(needed)} to the principal",
@@ -424,7 +424,7 @@ def _check_clock(settings: SinkSettings) -> str:
     return f"within {max(1, -(-abs(ahead_ms) // 1000))} s of the brokers'"
 
 
-def _check_participant_configuration(settings: SinkSettings) -> str:
+def _check_participants_sink_file(settings: SinkSettings) -> str:
     """CONFIG-1: ask what a start asks: whether those at work have this file."""
     heard_events, now_ms = try_read_recent_envelopes(settings), wall_ms()
     error = find_participants_with_other_file(settings, heard_events, now_ms).error
@@ -458,7 +458,7 @@ def _check_group(
         require_accepted_group_settings(settings.kafka, name, settings.source.group_protocol.value)
     group = cluster.describe_group(name)
     may = "joined" if "read" in rights.group else "described"
-    if group.operations_known_missing(*rights.group):
+    if group.known_missing_operations(*rights.group):
         raise MissingRights(
             f"consumer group {name} may not be {may}",
             f"grant {join_operations(rights.group)} to the principal",
@@ -486,7 +486,7 @@ def _check_writer(settings: SinkSettings) -> str:
     return _check_spark_writer(settings.spark) + (without if isinstance(loops(), InPython) else "")
 
 
-def _check_connect_server(remote: str) -> str:
+def _check_spark_connect_server(remote: str) -> str:
     if remote.startswith("local"):
         require_java()
         return f"Spark Connect in this process, with Java {java_version()}"
@@ -530,7 +530,7 @@ def _check_http(settings: SinkSettings) -> str:
     require_telemetry_libraries(settings.telemetry)
     if settings.http.listen:
         require_server_library()
-    encrypted = tls_context_of(settings.http) is not None
+    encrypted = load_tls_context_if_configured(settings.http) is not None
     listen = settings.http.listen
     where = f"listens at {listen} {'with' if encrypted else 'without'} TLS" if listen else ""
     sent = settings.telemetry.otlp_endpoint and "metrics are sent over OTLP"
@@ -552,7 +552,7 @@ def _check_spark_writer(spark: SparkSettings) -> str:
                 "spark.remote is set, but grpcio is not installed",
                 "pip install 'headgate[spark-connect]'",
             )
-        return _check_connect_server(spark.remote)
+        return _check_spark_connect_server(spark.remote)
     _require_reachable_master(spark.master or spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

@@ -52,7 +52,7 @@ class _Advice:
             self.lines.append(line)
 
 
-def check_kafka(settings: SinkSettings) -> tuple[Check, ...]:
+def check_kafka_by_trial(settings: SinkSettings) -> tuple[Check, ...]:
     """Ask the cluster of a sink file. Raises nothing foreseeable."""
     questions, advice = Questions(settings), _Advice()
     questions.ask("client", describe_client)

@@ -29,10 +29,10 @@ def _check_sink_file(text: str) -> tuple[Check, ...]:
     except HeadgateError as error:
         wrong = (State.WRONG, error.message, error.hint, error.code, error.exit_code)
         return (Check("settings", *wrong),)
-    return tuple(map(_accept_other_configuration, check(settings)))
+    return tuple(map(_with_other_configuration_accepted, check(settings)))
 
 
-def _accept_other_configuration(answer: Check) -> Check:
+def _with_other_configuration_accepted(answer: Check) -> Check:
     """Let those at work have another file: they are about to get this one."""
     if answer.code != OtherConfiguration.code:
         return answer

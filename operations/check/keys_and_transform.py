@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissi
 from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
-from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.files.format_choice import require_parquet_for_keyed_table
 from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table, may_lead_to_table
 from headgate.data_plane.spark.job import columns_of_transform
 from headgate.data_plane.spark.session import open_session
@@ -37,8 +37,8 @@ from headgate.runtime.write_planning import record_columns_by_part, shaping_of
 from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
 from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    deletion_mark_column_id,
-    require_same_choice,
+    mark_column_id_or_missing,
+    require_same_on_delete,
 )
 
 
@@ -72,7 +72,7 @@ def check_keys(settings: SinkSettings) -> str:
     try:
         with open_tables_read_only(settings) as tables:
             if telling:
-                there = tables.find_tables_named_by_routes() - names_of_primary_and_quarantine(
+                there = tables.find_tables_that_routes_can_name() - names_of_primary_and_quarantine(
                     tables
                 )
                 names |= {
@@ -80,7 +80,7 @@ def check_keys(settings: SinkSettings) -> str:
                 }
             names = {name for name in names if routing.key_of(name)}
             unread = list[HeadgateError]()
-            for name, answer in tables.open_each_for_reading(sorted(names)):
+            for name, answer in tables.open_each_existing_for_reading(sorted(names)):
                 if isinstance(answer, HeadgateError):
                     unread.append(answer)
                 else:
@@ -131,7 +131,7 @@ def require_fit_key(settings: SinkSettings, name: str, key: tuple[str, ...], tab
         wanted = key_property_text(schema, key)
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
-    require_format_for_keys(name, table.properties)
+    require_parquet_for_keyed_table(name, table.properties)
     require_markable_table_if_marking(settings, name, key, schema)
     stored = table.properties.get(key_columns_property(settings.name))
     filled = claim_marker_property(settings.name) in table.properties
@@ -140,10 +140,10 @@ def require_fit_key(settings: SinkSettings, name: str, key: tuple[str, ...], tab
     if changes.history:  # its commits know of no key, and so store no choice (KEY-14)
         return
     before = DeleteChoice.from_property(table.properties.get(on_delete_property(settings.name)))
-    column = deletion_mark_column_id(
+    column = mark_column_id_or_missing(
         schema, changes.deleted_at if changes.marks_deleted_rows else ""
     )
-    require_same_choice(name, schema, before, column, filled=filled)
+    require_same_on_delete(name, schema, before, column, filled=filled)
 
 
 # Asks the question of ``headgate check`` about a transform: what becomes of no rows.

@@ -89,7 +89,7 @@ def check_values(settings: SinkSettings, topic: str, values: Sequence[bytes | No
     envelope = looks.most_common_envelope
     table = declaration_of_topic_or_empty(settings, topic)
     if envelope is None or not table.key or _does_any_change_fit(settings.changes, table, looks):
-        _require_startable(settings, table, looks, text)
+        _require_counts_let_sink_start(settings, table, looks, text)
     if envelope is None or _does_any_change_fit(settings.changes, table, looks):
         return text
     if not table.key:
@@ -123,7 +123,7 @@ def describe_disposal(quarantine: QuarantineSettings, bad: int, records: int) ->
     return text
 
 
-def _require_startable(
+def _require_counts_let_sink_start(
     settings: SinkSettings,
     table: TableSettings | OneTableSettings,
     looks: EnvelopeCounts,
@@ -294,11 +294,11 @@ def check_dry_run(settings: SinkSettings, seen: DryRun) -> str:
         text += f"; {left_out} are left out by shape.where, maintenance.rows_late or the transform"
     if others := quarantine - bad - left_out:
         text += f"; {others} have no value, or no table"
-    _require_dry_run_startable(settings, seen, text, none_fits=bad == records)
+    _require_dry_run_lets_sink_start(settings, seen, text, none_fits=bad == records)
     return text
 
 
-def _require_dry_run_startable(
+def _require_dry_run_lets_sink_start(
     settings: SinkSettings, seen: DryRun, text: str, *, none_fits: bool
 ) -> None:
     """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""

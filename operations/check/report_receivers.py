@@ -82,7 +82,7 @@ def require_topic_rights(
     topic = cluster.describe_topic(name)
     if topic is None:
         raise ConfigurationError(f"{what} does not exist", missing_hint)
-    if lacking := topic.operations_known_missing(*operations):
+    if lacking := topic.known_missing_operations(*operations):
         raise MissingRights(
             f"{what}: not allowed to {', '.join(lacking)}",
             f"grant {join_operations(operations)} to the principal{purpose}",

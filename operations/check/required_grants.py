@@ -47,7 +47,7 @@ RIGHTS: Mapping[Role, Rights] = {
 }
 
 
-def commands_to_grant_rights(settings: SinkSettings, role: Role, principal: str) -> str:
+def sink_grant_commands(settings: SinkSettings, role: Role, principal: str) -> str:
     """Return what an administrator pastes into a shell, and into the catalog's database."""
     rights = RIGHTS[role]
     lines = [f"# {role.value} of sink {settings.name}; B holds the bootstrap servers"]
@@ -65,11 +65,11 @@ def commands_to_grant_rights(settings: SinkSettings, role: Role, principal: str)
         group = f"{settings.source.group_id}-dead-letters"
         lines.append(_acl_command(principal, ("read", "describe"), "group", group))
     if role is Role.SINK:
-        lines += _commands_to_grant_for_reports(settings, principal)
+        lines += _report_grant_commands(settings, principal)
     return "\n".join([*lines, "", *_catalog_grant_commands(settings, role, principal), ""])
 
 
-def _commands_to_grant_for_reports(settings: SinkSettings, principal: str) -> list[str]:
+def _report_grant_commands(settings: SinkSettings, principal: str) -> list[str]:
     """Return what lineage and signals need; their notes are in the control topic."""
     lines = []
     for section, given in (("lineage", settings.lineage), ("signal", settings.signal)):
@@ -158,15 +158,15 @@ def _catalog_grant_commands(settings: SinkSettings, role: Role, principal: str) 
     if settings.has_quarantine_of_other_format:
         its_own = settings.quarantine.catalog
         return [
-            *_sql_grant_commands(settings.catalog, [table], role, principal, creates=creates),
+            *_grant_lines_of_catalog(settings.catalog, [table], role, principal, creates=creates),
             "",
-            *_sql_grant_commands(its_own, [aside], role, principal, creates=role is Role.SINK),
+            *_grant_lines_of_catalog(its_own, [aside], role, principal, creates=role is Role.SINK),
         ]
     tables = [table, aside] if settings.quarantine.keeps_rejected_records else [table]
-    return _sql_grant_commands(settings.catalog, tables, role, principal, creates=creates)
+    return _grant_lines_of_catalog(settings.catalog, tables, role, principal, creates=creates)
 
 
-def _sql_grant_commands(
+def _grant_lines_of_catalog(
     catalog: CatalogSettings, tables: list[str], role: Role, principal: str, *, creates: bool
 ) -> list[str]:
     named = " and ".join(tables)

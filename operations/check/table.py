@@ -35,10 +35,10 @@ from headgate.control_protocol.table_format import FileSchema
 from headgate.coordinator.added_partitions import hold_added_partitions
 from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
-    record_to_resume,
-    require_own_group,
-    require_own_sink,
+    record_to_resume_from,
+    require_group_not_taken,
     require_quarantine_not_replaced,
+    require_sink_name_not_taken,
     require_sources_unshared,
     require_table_not_recreated,
 )
@@ -51,7 +51,7 @@ from headgate.operations.access.tables import find_start_error_of_missing_table,
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only
 from headgate.runtime.start_checks import (
-    location_if_created,
+    location_or_warehouse_of_new_table,
     require_creatable_table,
     require_expirable_rows_if_expiring,
     require_fillable_table,
@@ -123,7 +123,7 @@ class TableCheck:
             keyed=settings.replaces_primary_rows,
             routed_keys=KeysByRoute.from_settings(settings),
             growth_ms=settings.changes.added_partitions_hold_ms,
-            multiples_only=settings.changes.requires_multiple_of_partition_count,
+            multiples_only=settings.changes.partitions_grow_by_multiples_only,
         )
 
     @property
@@ -235,7 +235,11 @@ class TableCheck:
 
     def _present_or_future_location(self) -> str:
         """Return where the table is, or will be."""
-        return self._layout.location if self._layout else location_if_created(self._settings)
+        return (
+            self._layout.location
+            if self._layout
+            else location_or_warehouse_of_new_table(self._settings)
+        )
 
     def _storage_locations(self) -> _StorageLocations:
         """Return where metadata goes, and where data files: properties may name other stores."""
@@ -262,8 +266,8 @@ class TableCheck:
         settings = self._settings
         with open_primary(settings) as table:
             view = table.read()
-        require_own_group(view.record or view.branch_record, self._identity)
-        record = record_to_resume(view, settings.coordinator)
+        require_sink_name_not_taken(view.record or view.branch_record, self._identity)
+        record = record_to_resume_from(view, settings.coordinator)
         self._view = view
         if record is None:
             return f"a first start; it starts at {settings.source.start_at}"
@@ -281,9 +285,9 @@ class TableCheck:
         ids = {topic: state.topic_id for topic, state in now.items()}
         require_sources_unshared(self._view, ids, settings.table.shared_with)
         if self._view.lineage is Lineage.FRESH:
-            require_own_sink(note, self._identity)
+            require_group_not_taken(note, self._identity)
         require_table_not_recreated(self._view, None, note, settings.coordinator)
-        record = record_to_resume(self._view, settings.coordinator)
+        record = record_to_resume_from(self._view, settings.coordinator)
         if record is None:
             return "none yet"
         fit_offsets_to_sources(record.offsets, record.topic_ids, now, settings.coordinator)
@@ -356,7 +360,7 @@ class TableCheck:
     def _require_same_quarantine(self, uuid: str | None) -> None:
         """Raise as a start would if bad records went to another quarantine so far."""
         settings = self._settings
-        record = record_to_resume(self._view, settings.coordinator) if self._view else None
+        record = record_to_resume_from(self._view, settings.coordinator) if self._view else None
         name, policies, routed = settings.quarantine.table, settings.coordinator, settings.tables
         require_quarantine_not_replaced(name, uuid, record, policies, routed=bool(routed))
 
@@ -516,7 +520,7 @@ def check_quarantine(
     require_writable_sqlite_catalog(catalog)
     try:
         with open_tables_read_only(settings) as tables:
-            uuid = tables.require_fit_quarantine()
+            uuid = tables.require_fit_quarantine_and_uuid()
             layout = tables.file_schema(wanted.table)
     except TableMissing:
         require_writable_location(wanted.location or catalog.properties.get("warehouse", ""))

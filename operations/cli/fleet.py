@@ -75,10 +75,10 @@ def apply(
     """
     settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
-    from headgate.runtime.fleet.sink_files import read_sink_files, require_room_for_jvms
+    from headgate.runtime.fleet.sink_files import read_sink_files, require_memory_for_jvm_per_sink
 
     files = read_sink_files(folder)
-    require_room_for_jvms(files, memory_mib)
+    require_memory_for_jvm_per_sink(files, memory_mib)
     wanted = {name: Wanting(text, memory_mib) for name, text in files.items()}
     plan_change = plan_apply(wanted, prune=prune)
     if check:
@@ -226,7 +226,7 @@ def show_sink_file(ctx: click.Context, sink: str) -> None:
     from headgate.control_protocol.errors import ConfigurationError
     from headgate.runtime.fleet.fleet_records import sink_of_key
     from headgate.runtime.fleet.fleet_topics import FleetReader
-    from headgate.runtime.fleet.sink_files import with_fleet_settings
+    from headgate.runtime.fleet.sink_files import with_fleet_defaults
 
     with closing(FleetReader(settings)) as reader:
         reader.read_to_end()
@@ -234,7 +234,7 @@ def show_sink_file(ctx: click.Context, sink: str) -> None:
     if found is None or found.spec is None:
         raise ConfigurationError(f"the fleet has no sink {sink}", "headgate fleet list shows them")
     session_ms = settings.worker.session_timeout_ms
-    click.echo(with_fleet_settings(found.spec.file, sink_of_key(sink), session_ms), nl=False)
+    click.echo(with_fleet_defaults(found.spec.file, sink_of_key(sink), session_ms), nl=False)
 
 
 # -------------------------------------------------------------------------------------- changing
@@ -270,15 +270,15 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Pla
     from headgate.operations.check.fleet_files import check_sink_files
     from headgate.operations.command_output import console
     from headgate.operations.render_command_results import show_checks
-    from headgate.runtime.fleet.fleet_changes import files_of_changed_sinks
+    from headgate.runtime.fleet.fleet_changes import file_texts_of_changed_sinks
     from headgate.runtime.fleet.fleet_topics import change_fleet
-    from headgate.runtime.fleet.sink_files import with_fleet_settings
+    from headgate.runtime.fleet.sink_files import with_fleet_defaults
 
     plan = change_fleet(settings, plan_change, actor="", dry_run=True, creates=True)
     session_ms = settings.worker.session_timeout_ms
     texts = {
-        sink: with_fleet_settings(text, sink, session_ms)
-        for sink, text in files_of_changed_sinks(plan).items()
+        sink: with_fleet_defaults(text, sink, session_ms)
+        for sink, text in file_texts_of_changed_sinks(plan).items()
     }
     answers = check_sink_files(texts)
     wrong = {
@@ -343,12 +343,12 @@ def _show_fleet(found: FleetView, *, workers: bool, as_json: bool) -> None:
 
 
 def _sink_line(sink: SinkView) -> str:
-    line = f"{sink.key:<30} {sink.state.value:<9} {_worker_name(sink):<16}"
+    line = f"{sink.key:<30} {sink.state.value:<9} {_worker_name_or_dash(sink):<16}"
     parts = [*_status_parts(sink)]
     return " ".join([line, *parts]).rstrip()
 
 
-def _worker_name(sink: SinkView) -> str:
+def _worker_name_or_dash(sink: SinkView) -> str:
     return (sink.observed.worker if sink.observed else sink.worker) or "-"
 
 

@@ -31,7 +31,7 @@ from headgate.operations.cli.options import (
     load_all_settings,
     load_settings,
     load_worker_settings,
-    require_sinks_or_fleet,
+    require_either_sinks_or_fleet,
     sink_file,
     sink_files,
     warn_if_fleet_may_undo,
@@ -166,7 +166,7 @@ def init(
     With --from-topic, with columns that fit the topic's newest records. JSON, and what a schema
     registry describes (--registry), are recognized.
     """
-    from headgate.operations.init.sink_file_template import write_sink_file as write
+    from headgate.operations.init.sink_file_template import propose_and_write_sink_file as write
 
     given = {} if registry is None else {"registry.url": registry}
     given |= _parse_pairs("--format", options, "type=avro-registry")
@@ -220,7 +220,7 @@ def check(
     from headgate.operations.check.catalog_report import check_catalog
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import check_offline, exit_code_of
-    from headgate.operations.check.cluster_report import check_kafka
+    from headgate.operations.check.cluster_report import check_kafka_by_trial
     from headgate.operations.check.required_grants import Role
     from headgate.operations.render_command_results import show_checks
 
@@ -229,7 +229,7 @@ def check(
     elif catalog:
         answers = check_catalog(settings, lambda text: click.echo(text, err=True))
     else:
-        answers = check_kafka(settings) if kafka else ask(settings, Role(role))
+        answers = check_kafka_by_trial(settings) if kafka else ask(settings, Role(role))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:
@@ -249,20 +249,20 @@ def serve(
 
     Of sink files, or with --fleet of all sinks of a fleet.
     """
-    require_sinks_or_fleet(sinks, fleet_file)
+    require_either_sinks_or_fleet(sinks, fleet_file)
     if fleet_file is not None:
         settings = load_worker_settings(ctx, fleet_file)
         from headgate.operations.http.app import serve_fleet
-        from headgate.runtime.console_log import log_to_stderr
+        from headgate.runtime.console_log import send_logs_to_stderr
 
-        log_to_stderr([])
+        send_logs_to_stderr([])
         serve_fleet(settings, listen)
         return
     every = load_all_settings(ctx, sinks)
     from headgate.operations.http.app import serve_sinks as serve_all
-    from headgate.runtime.console_log import log_to_stderr
+    from headgate.runtime.console_log import send_logs_to_stderr
 
-    log_to_stderr(list(every.values()))
+    send_logs_to_stderr(list(every.values()))
     serve_all(every, listen)
 
 
@@ -430,9 +430,11 @@ def wait(ctx: click.Context, sink: Path, moment: str, timeout_s: float) -> None:
     """Wait until the table holds every record up to a time."""
     settings = load_settings(ctx, sink)
     from headgate.config.sink_sections import parse_timestamp_ms
-    from headgate.operations.wait import wait_and_describe_behind
+    from headgate.operations.wait import wait_and_describe_tables_behind
 
-    behind = wait_and_describe_behind(settings, parse_timestamp_ms(moment, "--through"), timeout_s)
+    behind = wait_and_describe_tables_behind(
+        settings, parse_timestamp_ms(moment, "--through"), timeout_s
+    )
     for text in behind:
         click.echo(text)
     if not behind:
@@ -511,7 +513,7 @@ def rights(
 
     They are commands to paste: for a sink file, or with --fleet for a fleet's topics.
     """
-    require_sinks_or_fleet([sink] if sink else [], fleet_file)
+    require_either_sinks_or_fleet([sink] if sink else [], fleet_file)
     if role == ("sink" if fleet_file else "worker"):
         raise click.UsageError(f"--role {role} is for {'a sink file' if fleet_file else '--fleet'}")
     if fleet_file is not None:
@@ -521,9 +523,9 @@ def rights(
         commands = fleet_grant_commands(of_fleet, FleetRole(role or "worker"), principal)
     else:
         settings = load_settings(ctx, cast("Path", sink))
-        from headgate.operations.check.required_grants import Role, commands_to_grant_rights
+        from headgate.operations.check.required_grants import Role, sink_grant_commands
 
-        commands = commands_to_grant_rights(settings, Role(role or "sink"), principal)
+        commands = sink_grant_commands(settings, Role(role or "sink"), principal)
     click.echo(commands, nl=False)
 
 

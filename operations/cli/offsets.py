@@ -94,9 +94,9 @@ def _set_stored_offsets(
 def _set_offsets_from_group(
     settings: SinkSettings, group: str, maps: Sequence[str], *, yes: bool, deleted_back: bool
 ) -> None:
-    from headgate.operations.control.adopt_group_offsets import plan_offsets_from_group
+    from headgate.operations.control.adopt_group_offsets import plan_group_offsets_creating_table
 
-    plan = plan_offsets_from_group(settings, group, maps, deleted_back=deleted_back)
+    plan = plan_group_offsets_creating_table(settings, group, maps, deleted_back=deleted_back)
     _confirm_and_set_offsets(settings, plan, yes=yes)
 
 

@@ -44,7 +44,7 @@ deleted_back_option = click.option(
 )
 
 
-def require_sinks_or_fleet(sinks: Sequence[Path], fleet_file: Path | None) -> None:
+def require_either_sinks_or_fleet(sinks: Sequence[Path], fleet_file: Path | None) -> None:
     """Raise ``UsageError`` unless either is named, and not both."""
     if bool(sinks) is bool(fleet_file):
         raise click.UsageError("name sink files, or --fleet FILE")

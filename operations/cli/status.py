@@ -46,9 +46,9 @@ def status(
     if folder is not None:
         if sink or every_s is not None:
             raise click.UsageError("--all FOLDER takes neither a sink file nor --watch")
-        from headgate.operations.cli.status_views import show_folder
+        from headgate.operations.cli.status_views import show_statuses_of_folder
 
-        ctx.exit(show_folder(console(), folder, as_json=as_json))
+        ctx.exit(show_statuses_of_folder(console(), folder, as_json=as_json))
     if sink is None:
         raise click.UsageError("name a sink file, or --all FOLDER")
     with pausing_garbage_collection():

@@ -24,7 +24,7 @@ from headgate.operations.status.status import read_status
 _AT_ONCE = 4
 
 
-def show_folder(console: Console, folder: Path, *, as_json: bool) -> ExitCode:
+def show_statuses_of_folder(console: Console, folder: Path, *, as_json: bool) -> ExitCode:
     """Show all, and return the most urgent exit code."""
     statuses = read_statuses(folder)
     if as_json:
@@ -45,10 +45,10 @@ def read_statuses(folder: Path) -> Sequence[FileStatus]:
     """Ask several at once; a file that cannot be loaded is reported as well."""
     files = sorted(folder.glob("*.toml"))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return list(threads.map(_read_status, files))
+        return list(threads.map(_read_status_or_error, files))
 
 
-def _read_status(file: Path) -> FileStatus:
+def _read_status_or_error(file: Path) -> FileStatus:
     try:
         settings = load(file)
     except HeadgateError as error:

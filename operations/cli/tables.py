@@ -65,11 +65,11 @@ def resume_and_report(
         )
     else:
         from headgate.operations.many_tables.rewrite_expired_commits import (
-            require_rewritable,
+            require_rewritable_by_coordinates,
             rewrite_expired_commits_of_tables,
         )
 
-        require_rewritable(settings, names)
+        require_rewritable_by_coordinates(settings, names)
         _report_resumed(resume_and_wait_until_open(settings, names))
         _echo_each_result(
             "reread", rewrite_expired_commits_of_tables(settings, names), "nothing has expired"

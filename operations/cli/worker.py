@@ -71,17 +71,17 @@ def worker(
         return
     if lists:
         early_signals.restore_and_resend_signals()
-        ctx.exit(_list_sinks(folder, state_file, as_json=as_json))
+        ctx.exit(_show_sinks_of_worker(folder, state_file, as_json=as_json))
     _run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
 
 
 def _run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbose: bool) -> None:
     """Block until SIGINT or SIGTERM. Raises ``ConfigurationError``, ``WorkerEnded``."""
-    from headgate.runtime.console_log import log_to_stderr
+    from headgate.runtime.console_log import send_logs_to_stderr
     from headgate.runtime.fleet.folder import Folder
     from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
-    log_to_stderr([], verbose=verbose)
+    send_logs_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
     Folder(folder)  # a mistake is told before processes are started
     Worker(lambda: Folder(folder, state_file), command, Limits(memory_mib)).run()
@@ -89,19 +89,19 @@ def _run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbo
 
 def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     """As ``_run_worker``, the sinks that fall to this worker of a fleet."""
-    from headgate.runtime.console_log import log_to_stderr
+    from headgate.runtime.console_log import send_logs_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
     from headgate.runtime.fleet.linux_process_calls import machine_or_cgroup_memory_mib
     from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
-    log_to_stderr([], verbose=verbose)
+    send_logs_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
     jvms_mib = settings.worker.jvms_memory_mib or machine_or_cgroup_memory_mib()
     limits = Limits(settings.worker.memory_mib, jvms_mib)
     Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
 
-def _list_sinks(folder: Path, state_file: Path | None, *, as_json: bool) -> ExitCode:
+def _show_sinks_of_worker(folder: Path, state_file: Path | None, *, as_json: bool) -> ExitCode:
     """Print the state of each sink, and return the exit code: 1 if one is in error or lost."""
     from headgate.runtime.fleet.folder import STATE_FILE
     from headgate.runtime.fleet.sink_life import LifeState, state_or_lost

@@ -22,14 +22,14 @@ from headgate.operations.control.set_offsets import (
     OffsetMove,
     OffsetPlan,
     plan_offset_moves,
-    require_stopped,
+    require_no_running_participants,
 )
 from headgate.runtime.sink_tables import SinkTables
 
 _FORM = "write --map OLD/PARTITION=NEW/PARTITION, or OLD=NEW for a whole topic"
 
 
-def plan_offsets_from_group(
+def plan_group_offsets_creating_table(
     settings: SinkSettings, group: str, maps: Sequence[str] = (), *, deleted_back: bool = False
 ) -> OffsetPlan:
     """Plan to go on where the group is; ``maps`` say which partition of the sink is which of its.
@@ -38,7 +38,7 @@ def plan_offsets_from_group(
     ``plan_offset_moves``, and ``ConfigurationError`` for a group that is at work or has no offsets
     there.
     """
-    require_stopped(settings)
+    require_no_running_participants(settings)
     if members := Cluster(settings.kafka).describe_group(group).members:
         raise ConfigurationError(
             f"group {group} has {len(members)} members: {', '.join(members)}",
@@ -48,7 +48,7 @@ def plan_offsets_from_group(
         topics = source.describe()
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
     offsets = _read_offsets_by_sink_partition(
-        settings.kafka, group, places, _parse_renamed_partitions(maps, places)
+        settings.kafka, group, places, _group_partition_by_sink_partition(maps, places)
     )
     if not offsets:
         raise ConfigurationError(
@@ -77,7 +77,7 @@ def _read_offsets_by_sink_partition(
     return {asked[at]: offset for at, offset in offsets.items()}
 
 
-def _parse_renamed_partitions(
+def _group_partition_by_sink_partition(
     texts: Sequence[str], sink_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, TopicPartition]:
     """Return the group's partition of each of the sink's that has another name there."""

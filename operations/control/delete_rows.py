@@ -20,7 +20,7 @@ from headgate.control_protocol.table_history import TableReader
 from headgate.operations.access.tables import open_every_table
 from headgate.operations.audit.quarantine import COLUMNS
 from headgate.operations.control.maintain import waiter_for_recent_commit
-from headgate.operations.control.operator_claim import announce_command, current_actor
+from headgate.operations.control.operator_claim import current_actor, try_announce_command
 from headgate.operations.control.set_offsets import require_claimable_record
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 
@@ -96,7 +96,9 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
                 )
             deleted = each.deletion.deleted_count
             yield Deleted(each.table, deleted.rows, deleted.files, each.pending, each.expired)
-    announce_command(settings, "delete")  # not what: the predicate may name the person to forget
+    try_announce_command(
+        settings, "delete"
+    )  # not what: the predicate may name the person to forget
 
 
 @contextmanager
@@ -106,9 +108,9 @@ def _open_deletions(
     """Yield each table with its deletion, and what is pending. Raises as ``plan_deletion``."""
     with open_tables_read_only(settings) as opened:
         opened.supports_row_deletion()
-        _require_deletable(opened, asked)
+        _require_settings_allow_deletion(opened, asked)
         record = require_claimable_record(settings, opened.reader.view())
-        pending = opened.undelivered_commits(record)
+        pending = opened.read_undelivered_commits(record)
         known, expired = [settings.table.identifier], dict[str, int]()
         if settings.tables:
             with open_every_table(opened, opened.reader.history()) as tables:
@@ -117,7 +119,7 @@ def _open_deletions(
                     if asked.where is not None and (name in asked.tables or not asked.tables):
                         raise error
                 expired = {
-                    n: _count_undelivered_expired_rows(record, each.reader)
+                    n: _count_expired_rows_not_rewritten(record, each.reader)
                     for n, each in tables.tables.items()
                 }
         if strange := sorted(set(asked.tables) - set(known)):
@@ -150,7 +152,7 @@ def _open_deletions(
         )
 
 
-def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
+def _require_settings_allow_deletion(tables: SinkTables, asked: RowDeletion) -> None:
     settings = tables.settings
     if settings.replaces_primary_rows:
         raise _keyed_tables_error(settings.table.identifier)
@@ -160,7 +162,7 @@ def _require_deletable(tables: SinkTables, asked: RowDeletion) -> None:
         )
 
 
-def _count_undelivered_expired_rows(record: CommitRecord, reader: TableReader) -> int:
+def _count_expired_rows_not_rewritten(record: CommitRecord, reader: TableReader) -> int:
     """Return how many rows of the table expired and were not written again."""
     view = reader.view()
     done = view.record.replayed.expired if view.record and view.record.replayed else None

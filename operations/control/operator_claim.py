@@ -71,7 +71,7 @@ def current_actor() -> str:
     return f"{user}@{socket.gethostname()}"[:_CHARS_MAX]
 
 
-def announce_command(settings: SinkSettings, command_text: str) -> None:
+def try_announce_command(settings: SinkSettings, command_text: str) -> None:
     """Announce on the control topic what was done, by whom, and with which sink file; best effort.
 
     For people, and for those that wait for a start (CONFIG-1).
@@ -165,6 +165,6 @@ def commit_claim_or_raise(
         )
         reason = why_not_landed(table, claim, outcome)
         if reason is None:
-            announce_command(settings, claim.command or "claim")
+            try_announce_command(settings, claim.command or "claim")
             return
     raise RetryLater(f"{error_if_not_landed.message}: {reason}", error_if_not_landed.hint)

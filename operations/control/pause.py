@@ -25,9 +25,9 @@ from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import require_fitting_topic_if_present
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import (
-    announce_command,
     commit_claim_or_raise,
     make_claim,
+    try_announce_command,
 )
 from headgate.runtime.wall_clock import wall_ms
 
@@ -76,7 +76,7 @@ def send_until_applied(
         opening.callback(log.close)
         request = _envelope_of_request(settings.name, event)
         record = _send_until_recorded(request, log, table, is_applied, patience_s=patience_s)
-        announce_command(settings, type(event).__name__.lower())
+        try_announce_command(settings, type(event).__name__.lower())
         return record
 
 

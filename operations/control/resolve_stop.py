@@ -36,8 +36,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import (
-    on_primary_found,
-    on_secondaries_found,
+    on_look_before_claim,
+    on_primary_read_before_claim,
     unanswered_needed_secondaries,
 )
 from headgate.coordinator.inputs_and_actions import Look
@@ -58,7 +58,7 @@ from headgate.operations.control.deleted_rows_guard import (
     raise_deletions_unknown,
     require_deleted_not_read_again,
 )
-from headgate.operations.control.operator_claim import announce_command, current_actor
+from headgate.operations.control.operator_claim import current_actor, try_announce_command
 from headgate.runtime.sink_tables import quarantine_as_secondary_tables
 from headgate.runtime.wall_clock import wall_ms
 
@@ -158,7 +158,7 @@ def resolve_stop_of_sink(
                 keyed=settings.replaces_primary_rows,
                 routed_keys=KeysByRoute.from_settings(settings),
                 growth_ms=settings.changes.added_partitions_hold_ms,
-                multiples_only=settings.changes.requires_multiple_of_partition_count,
+                multiples_only=settings.changes.partitions_grow_by_multiples_only,
                 deleted_back=deleted_back,
             ),
             primary,
@@ -179,7 +179,9 @@ def resolve_stop_of_sink(
             require_deleted_not_read_again(settings, before, record.offsets, record.topic_ids)
 
         answered = resolve_stop(world, settings.coordinator, chosen, require_deleted_stay_deleted)
-        announce_command(settings, " ".join(["resume", *(f"--accept {text}" for text in choices)]))
+        try_announce_command(
+            settings, " ".join(["resume", *(f"--accept {text}" for text in choices)])
+        )
         return answered
 
 
@@ -245,7 +247,7 @@ def _judge_and_build_attempt(
     (PENDING-9)."""
     state = State(claimed_sink.identity, settings, phase=Phase.RECOVERING)
     for _ in range(2):
-        state, (asked,) = on_primary_found(state, view)
+        state, (asked,) = on_primary_read_before_claim(state, view)
         assert isinstance(asked, Look)
         answered = answer_look(asked, claimed_sink, claimed_sink.start_at, wall_ms)
         if answered.secondaries and (
@@ -253,7 +255,7 @@ def _judge_and_build_attempt(
         ):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")
-        state, _ = on_secondaries_found(state, answered, 0)
+        state, _ = on_look_before_claim(state, answered, 0)
         if state.call.attempt is not None:
             return state.call.attempt
     raise AssertionError("a second look at the same tables decides")

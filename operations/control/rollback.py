@@ -45,20 +45,20 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
 from headgate.operations.access.kafka_connection import opening_source_topics
-from headgate.operations.access.tables import open_filled_tables, open_primary
+from headgate.operations.access.tables import open_primary, open_tagged_and_known_tables
 from headgate.operations.control.deleted_rows_guard import (
     BRING_BACK_HINT,
     require_deleted_not_read_again,
 )
 from headgate.operations.control.operator_claim import (
-    announce_command,
     commit_claim_or_raise,
     make_claim,
+    try_announce_command,
     with_secondary_claims,
 )
 from headgate.operations.control.set_offsets import (
+    require_no_running_participants,
     require_record_of_unchanged_table,
-    require_stopped,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_read_only
 
@@ -238,7 +238,7 @@ def plan_rollback(
     with open_tables_read_only(settings) as opened:
         format_ = opened.supports_rollback()
         if not look_only:
-            require_stopped(settings)
+            require_no_running_participants(settings)
         with closing(opened.open_primary()) as primary:
             view = primary.read()
         before = require_record_of_unchanged_table(settings, view)
@@ -247,7 +247,7 @@ def plan_rollback(
         snapshots = format_.snapshots_of(opened.reader)
         if snapshots.snapshot(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
-        target, record = _find_target(opened, snapshots, to)
+        target, record = _target_snapshot_and_record(opened, snapshots, to)
         name = settings.table.identifier
         goal = RollbackTarget(
             settings, to, target.snapshot_id, record, before, view.uuid, look_only, deleted_back
@@ -279,7 +279,7 @@ def plan_rollback(
             "--drop-foreign also removes their snapshots from the branch",
         )
     with opening_source_topics(settings) as topics:
-        require_records_in_source(record, topics.describe())
+        require_source_holds_records_after(record, topics.describe())
     return plan
 
 
@@ -359,10 +359,12 @@ def make_rollback_branches(settings: SinkSettings, plan: RollbackPlan, branch: s
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
                 format_.make_branch(tables.table_spec_of(each.table), branch, each.target, KEPT_MS)
-    announce_command(settings, f"rollback --to-branch {branch}")
+    try_announce_command(settings, f"rollback --to-branch {branch}")
 
 
-def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
+def require_source_holds_records_after(
+    record: CommitRecord, topics: Mapping[str, TopicState]
+) -> None:
     """Raise ``ConfigurationError`` if the source has lost what would be read again."""
     for at, offset in sorted(without_query_offset(record.offsets).items()):  # QUERY-2
         topic = topics.get(at.topic)
@@ -384,7 +386,7 @@ def require_records_in_source(record: CommitRecord, topics: Mapping[str, TopicSt
             )
 
 
-def _find_target(
+def _target_snapshot_and_record(
     tables: SinkTables, snapshots: TableSnapshots, to: str
 ) -> tuple[TableSnapshot, CommitRecord]:
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
@@ -417,7 +419,7 @@ def _plan_secondaries(
     """
     settings, before = goal.settings, goal.before
     sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
-    answers = dict(open_filled_tables(opened, sure))
+    answers = dict(open_tagged_and_known_tables(opened, sure))
     rests = {name: each for name, each in answers.items() if isinstance(each, TableAtRest)}
     tables = {name: opened.snapshots_of(each) for name, each in rests.items()}
     suspended = {each.table for each in before.suspended}
@@ -454,7 +456,7 @@ def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
     """Refuse while rows are pending: a delivery could follow the rollback, or miss on the way
     back."""
     quarantine = goal.settings.quarantine.table
-    undelivered = opened.undelivered_commits(goal.before)
+    undelivered = opened.read_undelivered_commits(goal.before)
     pending = {
         pending_commit.table
         for pending_commit in undelivered
@@ -468,7 +470,7 @@ def _require_nothing_pending(goal: RollbackTarget, opened: SinkTables) -> None:
 
 
 def _plan_secondary(goal: RollbackTarget, name: str, snapshots: TableSnapshots) -> TableRollback:
-    removed = _find_removed_unless_moved(goal, name, snapshots)
+    removed = _find_removed_or_none_if_done(goal, name, snapshots)
     if removed is None:
         return TableRollback(name, None, done=True)
     planned = _plan_table(goal, name, snapshots, removed)
@@ -498,7 +500,7 @@ def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
         )
 
 
-def _find_removed_unless_moved(
+def _find_removed_or_none_if_done(
     goal: RollbackTarget, name: str, snapshots: TableSnapshots
 ) -> RemovedSnapshots | None:
     """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""

@@ -108,7 +108,7 @@ def plan_offset_moves(
     parsed = [_parse_assignment(text) for text in assignments]
     if not parsed:
         raise ConfigurationError("no offset is named", _FORM)
-    require_stopped(settings)
+    require_no_running_participants(settings)
     with open_primary(settings) as table:
         view = table.read()
     record = require_claimable_record(settings, view)
@@ -117,15 +117,15 @@ def plan_offset_moves(
         partitions = _expand_to_partitions(parsed, described, topics.offsets_at)
     anew = frozenset[str]()
     if takes_other_topics:
-        record, begun = _with_recreated_topics(record, described)
+        record, begun = _with_recreated_topics_and_begins(record, described)
         anew = frozenset(at.topic for at in begun)
         partitions = {**{at: str(begin) for at, begin in begun.items()}, **partitions}
-    _require_no_added_partitions(settings, record, partitions)
+    _require_no_added_keyed_partitions(settings, record, partitions)
     moves = [
         OffsetMove(at, record.offsets.get(at, 0), _resolve_offset(at, text, described, record))
         for at, text in sorted(partitions.items())
     ]
-    _require_history_not_read_again(settings, moves, anew)
+    _require_key_versions_not_read_again(settings, moves, anew)
     if not deleted_back:
         after = {move.partition: move.end for move in moves}
         require_deleted_not_read_again(settings, record.offsets, after, record.topic_ids)
@@ -133,7 +133,7 @@ def plan_offset_moves(
     return OffsetPlan(view, record, tuple(wanted), anew)
 
 
-def _with_recreated_topics(
+def _with_recreated_topics_and_begins(
     record: CommitRecord, described: Mapping[str, TopicState]
 ) -> tuple[CommitRecord, Mapping[TopicPartition, int]]:
     """Return the record as a claim has it that reads other topics of these names from their logs'
@@ -148,7 +148,7 @@ def _with_recreated_topics(
     return (record.with_replaced_topics(begun, ids) if begun else record), begun
 
 
-def _require_no_added_partitions(
+def _require_no_added_keyed_partitions(
     settings: SinkSettings, record: CommitRecord, partitions: Iterable[TopicPartition]
 ) -> None:
     """KEY-8: only a coordinator can tell when no older record comes any more."""
@@ -161,7 +161,7 @@ def _require_no_added_partitions(
         )
 
 
-def _require_history_not_read_again(
+def _require_key_versions_not_read_again(
     settings: SinkSettings, moves: Iterable[OffsetMove], recreated_topics: Collection[str]
 ) -> None:
     """KEY-16: refuse what would bring the versions of a history twice, or out of their order."""
@@ -248,7 +248,7 @@ def _expand_to_partitions(
     return places
 
 
-def require_stopped(settings: SinkSettings) -> None:
+def require_no_running_participants(settings: SinkSettings) -> None:
     """Raise ``ConfigurationError`` while a participant runs, ``RetryLater`` if nobody knows."""
     report = read_status(settings)
     if not report.participants_known:

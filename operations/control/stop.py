@@ -15,9 +15,9 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import RetryLater
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import (
-    announce_command,
     commit_claim_or_raise,
     make_claim,
+    try_announce_command,
 )
 from headgate.operations.control.pause import pause_sink
 from headgate.operations.control.set_offsets import require_claimable_record
@@ -111,7 +111,7 @@ def _without_delivered_if_single_table(tables: SinkTables, record: CommitRecord)
     """
     if tables.settings.tables or not record.pending_commits:
         return record
-    return record.with_pending(tables.undelivered_commits(record))
+    return record.with_pending(tables.read_undelivered_commits(record))
 
 
 def _wait_and_find_remaining_members(
@@ -131,6 +131,6 @@ def _wait_and_find_remaining_members(
         if time.monotonic() > until_s:
             return alive if status.participants_known else None
         if alive and time.monotonic() > again_s:
-            announce_command(settings, "stop")
+            try_announce_command(settings, "stop")
             again_s = time.monotonic() + _SAID_AGAIN_S
         time.sleep(_LOOKED_AT_S)

@@ -45,7 +45,7 @@ from headgate.operations.demo.workspace import (
 from headgate.operations.local_kafka.broker import (
     KAFKA_VERSION,
     EmbeddedKafka,
-    fetch_broker_jars,
+    ensure_broker_jars,
     java_version,
     require_java,
 )
@@ -153,7 +153,7 @@ def _run_demo(options: Options, screen: Screen, signals: Sequence[int]) -> int:
             play = _set_up_scenario(show, cast)
             play.run(signals)
             _stop_participants(screen, play)
-        well = _show_verdict(show, play)
+        well = _audit_and_show_verdict(show, play)
         log = play.survivors[0].log
         show_next_commands(
             screen, sink_file, log, kafka_runs=options.keep, is_store_local=endpoint is None
@@ -173,7 +173,7 @@ def _start_object_store(stage: ExitStack, folder: Path, screen: Screen) -> str:
 
 def _fetch_jars(screen: Screen) -> Path:
     with screen.showing_download(f"Apache Kafka {KAFKA_VERSION} (44 MB), once") as on_progress:
-        return fetch_broker_jars(on_progress=on_progress)
+        return ensure_broker_jars(on_progress=on_progress)
 
 
 def _set_up_scenario(show: Show, cast: ExitStack) -> FailoverScenario:
@@ -211,7 +211,7 @@ def _stop_participants(screen: Screen, play: FailoverScenario) -> None:
         screen.show_line("stopped", f"pid {survivor.pid} ended in order when asked to")
 
 
-def _show_verdict(show: Show, play: FailoverScenario) -> bool:
+def _audit_and_show_verdict(show: Show, play: FailoverScenario) -> bool:
     screen = show.screen
     held = read_contents(show.settings)
     show_contents(screen, held)
@@ -240,7 +240,7 @@ def _describe_kill_doubts(play: FailoverScenario, contents: Contents) -> Iterato
         yield "No coordinator was killed: no transaction had rows on their way. Try more --records."
     elif kill.by_signal != signal.SIGKILL:
         yield f"Pid {kill.pid} had ended by itself before it was killed."
-    elif contents.holds_transaction(kill.transaction):
+    elif contents.has_reached_transaction(kill.transaction):
         yield f"Transaction {kill.transaction} had landed already when its coordinator was killed."
     elif play.taken_over_s is None:
         yield "Nobody took over."

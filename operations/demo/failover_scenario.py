@@ -75,7 +75,7 @@ class FailoverScenario:
 
         ``signals``: those that this process received; one of them raises ``KeyboardInterrupt``.
         """
-        with self._screen.showing_scene():
+        with self._screen.opening_live_display():
             while not self._is_all_committed():
                 if signals:  # the handler's own may have met a finalizer, which swallows it
                     raise KeyboardInterrupt
@@ -84,7 +84,7 @@ class FailoverScenario:
                 for participant in self.survivors:
                     participant.require_running()
                 self._require_progress()
-                self._screen.show_scene(self._current_scene())
+                self._screen.show_scene_if_due(self._current_scene())
 
     def _is_all_committed(self) -> bool:
         return (
@@ -123,12 +123,12 @@ class FailoverScenario:
             self.kill is None
             and self._observation.commits >= COMMITS_BEFORE_KILL
             and self._uncommitted_count > 0
-            and self._has_every_participant_partitions
+            and self._is_every_participant_reading
             and pid_of(end.member) in self._participants
         )
 
     @property
-    def _has_every_participant_partitions(self) -> bool:
+    def _is_every_participant_reading(self) -> bool:
         """Return whether each participant has partitions."""
         seen = self._observation.participants
         reading = {pid_of(member) for member, text in seen.items() if text.owned}
@@ -160,7 +160,7 @@ class FailoverScenario:
             case ParticipantArrived(member, partitions):
                 numbers = ", ".join(str(at.partition) for at in partitions)
                 say("participant", f"pid {pid_of(member)} reads partitions {numbers}")
-                if self._has_every_participant_partitions:
+                if self._is_every_participant_reading:
                     self._stream.lift_backlog_limit()
             case CoordinatorLeads():
                 self._on_coordinator_leads(happening)

@@ -38,7 +38,7 @@ class Contents:
     history: History
     rows: Sequence[dict[str, Any]]
 
-    def holds_transaction(self, transaction: TransactionId) -> bool:
+    def has_reached_transaction(self, transaction: TransactionId) -> bool:
         """Return whether a commit of the transaction's epoch is that transaction or later."""
         return any(
             commit.record.transaction.epoch == transaction.epoch

@@ -85,8 +85,8 @@ class Screen:
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
     @contextmanager
-    def showing_scene(self) -> Iterator[None]:
-        """While this lasts, ``show_scene`` draws below the lines."""
+    def opening_live_display(self) -> Iterator[None]:
+        """While this lasts, ``show_scene_if_due`` draws below the lines."""
         if not self.console.is_terminal:
             yield
             return
@@ -97,7 +97,7 @@ class Screen:
             finally:
                 self._live = None
 
-    def show_scene(self, scene: Scene) -> None:
+    def show_scene_if_due(self, scene: Scene) -> None:
         """Draw, but not more often than an eye can follow."""
         now_s = time.monotonic()
         if self._live and now_s - self._drawn_s >= FRAME_S:

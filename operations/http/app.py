@@ -52,7 +52,7 @@ def serve_sinks(
                 "give all sinks of one server the same tokens and certificate, or a server each",
             )
     followed = [
-        (ServedSink(each), Reload(path, require_same_http_and_describe_when))
+        (ServedSink(each), Reload(path, require_same_http_and_when_adopted))
         for path, each in files.items()
     ]
     served = {str(sink.settings.name): sink for sink, _ in followed}
@@ -127,7 +127,7 @@ def follow_sink_files(followed: Sequence[tuple[ServedSink, Reload]], stop: threa
                     sink.adopt_settings(reloaded)
 
 
-def require_same_http_and_describe_when(before: SinkSettings, now: SinkSettings) -> str:
+def require_same_http_and_when_adopted(before: SinkSettings, now: SinkSettings) -> str:
     """Say when the settings apply.
 
     Raises ``ConfigurationError`` for what a server cannot change.

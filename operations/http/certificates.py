@@ -8,7 +8,7 @@ from headgate.config.observability_settings import HttpSettings
 from headgate.control_protocol.errors import ConfigurationError
 
 
-def tls_context_of(http: HttpSettings) -> ssl.SSLContext | None:
+def load_tls_context_if_configured(http: HttpSettings) -> ssl.SSLContext | None:
     """Return how the server speaks TLS, if it does. Raises ``ConfigurationError``."""
     if not http.certificate:
         return None

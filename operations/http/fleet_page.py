@@ -91,7 +91,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(sink.key)}</h1>",
-        f'<p>{_state_badge(sink)} <span class="pale">{_place_html(sink)}</span></p>',
+        f'<p>{_state_badge(sink)} <span class="pale">{_worker_and_slot_html(sink)}</span></p>',
         _staleness_html(known),
         *(f'<p class="error">{text}</p>' for text in _problem_lines_html(sink, now_ms)),
         render_facts({name: _shorten(value) for name, value in _fact_rows(sink, now_ms)}),
@@ -111,7 +111,7 @@ def fleet_sink_page(known: Known, sink: SinkView) -> str:
     return render_page(f"{sink.key}: {sink.state.value}", body, now_ms)
 
 
-def unknown_fleet_page(name: str, problem: str, now_ms: int) -> str:
+def unread_fleet_page(name: str, problem: str, now_ms: int) -> str:
     """Return the page of a fleet of which nothing was read yet."""
     body = [
         f"<h1>Fleet {escape_text(name)}</h1>",
@@ -134,7 +134,7 @@ def sort_by_urgency(sinks: Iterable[SinkView]) -> list[SinkView]:
 
 
 def _is_sink_chosen(sink: SinkView, choice: Choice) -> bool:
-    if choice.kind and choice.kind not in _kinds_of(sink):
+    if choice.kind and choice.kind not in _filter_kinds_of(sink):
         return False
     words = choice.text.casefold().split()
     if not words:
@@ -152,7 +152,7 @@ def _is_sink_chosen(sink: SinkView, choice: Choice) -> bool:
     return all(word in text for word in words)
 
 
-def _kinds_of(sink: SinkView) -> set[str]:
+def _filter_kinds_of(sink: SinkView) -> set[str]:
     kinds = {sink.state.value}
     if sink.drift:
         kinds.add("drift")
@@ -164,7 +164,7 @@ def _kinds_of(sink: SinkView) -> set[str]:
 def _choice_links(fleet: FleetView, choice: Choice) -> str:
     counts: Counter[str] = Counter()
     for sink in fleet.sinks.values():
-        counts.update(_kinds_of(sink))
+        counts.update(_filter_kinds_of(sink))
     kinds = [*(state.value for state in LifeState), "drift", "refused"]
     links = [_choice_link("all", len(fleet.sinks), "", choice)]
     links += [
@@ -264,7 +264,7 @@ def _worker_row(worker: WorkerView, now_ms: int) -> Iterable[str]:
     yield f'<span class="state{colour}">{state}</span>'
     yield str(told.processes)
     yield str(len(told.slots))
-    yield _bytes_text(told.memory_bytes)
+    yield _mib_text(told.memory_bytes)
     yield escape_text(told.release)
     yield describe_age(worker.told_ms, now_ms)
 
@@ -309,7 +309,7 @@ def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
         yield "lag", "-" if told.lag_records is None else f"{told.lag_records:,} records"
         yield "partitions", "-" if told.partitions is None else f"{told.partitions:,}"
         yield "coordinates", {True: "yes", False: "no", None: "-"}[told.leads]
-        yield "memory", _bytes_text(told.memory_bytes) or "-"
+        yield "memory", _mib_text(told.memory_bytes) or "-"
         used = told.cpu_permille
         yield "processor, lately", "-" if used is None else f"{used / 10:.1f} % of a core"
         yield "file that it works with", told.revision or "-"
@@ -323,7 +323,7 @@ def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
             yield "memory that it may take", f"{spec.memory_mib:,} MiB"
 
 
-def _place_html(sink: SinkView) -> str:
+def _worker_and_slot_html(sink: SinkView) -> str:
     worker, owner = _worker_text_of(sink), sink.worker
     said = f"on {worker}" if worker else "on no worker"
     if owner != worker:
@@ -358,7 +358,7 @@ def _count_text(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _bytes_text(amount: int | None) -> str:
+def _mib_text(amount: int | None) -> str:
     return "" if amount is None else f"{amount / (1 << 20):,.0f} MiB"
 
 

@@ -45,9 +45,9 @@ from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_topics import change_fleet
 from headgate.runtime.fleet.fleet_view import SinkView
 from headgate.runtime.fleet.sink_files import (
-    require_room_for_jvms,
+    require_memory_for_jvm_per_sink,
     require_valid_sink_file,
-    with_fleet_settings,
+    with_fleet_defaults,
 )
 from headgate.runtime.fleet.sink_life import DesiredState
 from headgate.runtime.wall_clock import wall_ms
@@ -142,7 +142,7 @@ class ServedFleet:
 def _parse_desired_file(seen: SinkView, settings: WorkerSettings) -> SinkSettings:
     assert seen.spec is not None
     session_ms = settings.worker.session_timeout_ms
-    return parse(with_fleet_settings(seen.spec.file, sink_of_key(seen.key), session_ms))
+    return parse(with_fleet_defaults(seen.spec.file, sink_of_key(seen.key), session_ms))
 
 
 def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
@@ -193,7 +193,7 @@ def _answer_front_page(fleet: ServedFleet, known: Known | None, asked: Asked) ->
     if known is None:
         problem = fleet.followed.why_not_current() or "ask again"
         return html_answer(
-            503, fleet_page.unknown_fleet_page(fleet.name, problem, wall_ms()), SEARCH_POLICY
+            503, fleet_page.unread_fleet_page(fleet.name, problem, wall_ms()), SEARCH_POLICY
         )
     return html_answer(200, fleet_page.fleet_page(known, asked.choice), SEARCH_POLICY)
 
@@ -373,7 +373,7 @@ def _plan_apply(name: str, given: Given) -> PlanChange:
         raise ConfigurationError(
             f"the file names sink {named}, and the path sink {name}", "write one name in both"
         )
-    require_room_for_jvms({SinkName(name): file}, memory_mib)
+    require_memory_for_jvm_per_sink({SinkName(name): file}, memory_mib)
     return plan_apply({SinkName(name): Wanting(file, memory_mib)}, prune=False)
 
 

@@ -32,10 +32,10 @@ from headgate.config.observability_settings import (
     parse_listen_address,
     require_safe_listen_address,
 )
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.operations.http.certificates import tls_context_of
+from headgate.operations.http.certificates import load_tls_context_if_configured
 from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
 from headgate.operations.http.responses import CAREFUL, Answer, refusal_answer
 from headgate.operations.http.routes import Request, Role, Site, answer_request, is_probe, role_of
@@ -240,7 +240,7 @@ class _Application:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._answer = in_same_sink_context(self._answer_or_500)
+        self._answer = bound_to_current_sink(self._answer_or_500)
         self._open = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -349,7 +349,7 @@ class _Server:
         )
         self._state = ServerState()
         self._waiting = _Waiting(
-            min(WAITING_MAX, _raise_descriptor_limit() // 2), self._schedule_serving
+            min(WAITING_MAX, _increase_descriptor_limit() // 2), self._schedule_next_connections
         )
         self._arriving: set[asyncio.Task[Any]] = set()
         self._stopped = asyncio.Event()
@@ -400,7 +400,7 @@ class _Server:
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_NO_ROOM_S, self._watch_listening_socket)
 
-    def _schedule_serving(self) -> None:
+    def _schedule_next_connections(self) -> None:
         if not self._serves:
             self._serves = True
             self._loop.call_soon(self._begin_next_connections)
@@ -418,7 +418,7 @@ class _Server:
         while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
             self._begin_connection(self._waiting.pop_next_to_serve())
         if self._waiting.to_serve:
-            self._schedule_serving()
+            self._schedule_next_connections()
 
     def _begin_connection(self, caller: _Caller) -> None:
         """Speak HTTP with a client that has begun to, or agree on TLS first."""
@@ -440,7 +440,7 @@ class _Server:
         arriving.add_done_callback(on_arrived)
 
 
-def _raise_descriptor_limit() -> int:
+def _increase_descriptor_limit() -> int:
     """Return how many descriptors this process may have, after asking for enough."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = 2 * WAITING_MAX if hard == resource.RLIM_INFINITY else min(2 * WAITING_MAX, hard)
@@ -485,7 +485,7 @@ def serving_http(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
     require_safe_listen_address(listen, http)
     host, port = parse_listen_address(listen)
-    tls = tls_context_of(http)
+    tls = load_tls_context_if_configured(http)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=QUEUED_MAX)

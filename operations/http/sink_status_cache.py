@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations.status.report import StatusReport
@@ -125,7 +125,7 @@ def watching_sink(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
     """Look at the sink until the end of the body."""
     watch = Watch(sink, interval_s)
     thread = threading.Thread(
-        target=in_same_sink_context(watch.watch_until_end), name="headgate-watch", daemon=True
+        target=bound_to_current_sink(watch.watch_until_end), name="headgate-watch", daemon=True
     )
     thread.start()
     try:

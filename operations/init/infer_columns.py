@@ -106,7 +106,7 @@ class _ColumnGuess:
             columns.append(
                 column
                 or ProposedColumn(
-                    name, str(kind), note=_describe_values_not_times(str(kind), values)
+                    name, str(kind), note=_describe_few_values_not_times(str(kind), values)
                 )
             )
         taken = {column.name.lower() for column in columns}
@@ -181,7 +181,7 @@ class _ColumnGuess:
             return f"list<{self._guess_item_type(items, f'{path}[]')}>"
         if kinds <= {str, dict, list}:
             return "string"
-        return _type_of_several_kinds(there)
+        return _timestamptz_or_needs_rule(there)
 
     def _guess_item_type(self, items: list[Any], path: str) -> str:
         """Return the type of items; those that need a rule make the whole column text."""
@@ -210,7 +210,7 @@ def _integer_type(numbers: list[int]) -> str:
     raise _NeedsRule
 
 
-def _type_of_several_kinds(values: list[Any]) -> str:
+def _timestamptz_or_needs_rule(values: list[Any]) -> str:
     """Return ``timestamptz`` if all are times, and numbers among them milliseconds.
 
     Raises ``_NeedsRule``.
@@ -227,7 +227,7 @@ def _type_of_several_kinds(values: list[Any]) -> str:
     raise _NeedsRule
 
 
-def _describe_values_not_times(kind: str, contents: list[Any]) -> str:
+def _describe_few_values_not_times(kind: str, contents: list[Any]) -> str:
     """Name the values that keep a column of text from being one of times."""
     texts = [content for content in contents if isinstance(content, str)]
     others = [text for text in texts if not _is_time(text)] if kind == "string" else []

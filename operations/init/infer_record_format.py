@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from headgate.config.sink_sections import FormatSettings
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, unify_columns
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.schema_evolution import grow_columns, large_objects_as_maps
+from headgate.control_protocol.schema_evolution import grow_columns, wide_structs_as_maps
 from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
 from headgate.data_plane.cdc.policy import Envelope
 from headgate.data_plane.cdc.unwrap import ROW_PLACES
@@ -135,10 +135,10 @@ def propose_from_records(
         )
     looks = count_envelopes(values, format_of)
     place = ROW_PLACES.get(looks.most_common_envelope or Envelope.PLAIN, RowPlace())
-    proposal = _proposal_from_columns(_columns_of_written_schemas(values, format_of, place), looks)
+    proposal = _proposal_from_columns(_columns_of_writer_schemas(values, format_of, place), looks)
     own = name.endswith(_REGISTRY)  # else all have the one schema of the sink file, keys have not
     keys = [key for key, _ in records if own]
-    written = _columns_of_written_schemas(keys, format_of, RowPlace())
+    written = _columns_of_writer_schemas(keys, format_of, RowPlace())
     return ProposedRecords(name, looks, proposal, tuple(column.name for column in written.fields))
 
 
@@ -174,7 +174,7 @@ def _factory_of_format(name: str, options: Mapping[str, str]) -> Callable[[], Re
     return partial(create_record_format, name, ValueOptions.from_options(options).of_format)
 
 
-def _columns_of_written_schemas(
+def _columns_of_writer_schemas(
     values: Sequence[bytes | None], format_of: Callable[[], RecordFormat], place: RowPlace
 ) -> Struct:
     """Return the columns of the schemas that the values were written with, where rows are."""
@@ -196,7 +196,7 @@ def _columns_of_written_schemas(
 
 def _proposal_from_columns(written: Struct, envelope_counts: EnvelopeCounts) -> Proposal:
     """Return what a new table takes of these columns, as with ``unknown_fields = "evolve"``."""
-    growth = grow_columns(Struct(), large_objects_as_maps(written, Struct()), nanoseconds=False)
+    growth = grow_columns(Struct(), wide_structs_as_maps(written, Struct()), nanoseconds=False)
     columns = [ProposedColumn(each.name, _type_text(each.type)) for each in growth.columns.fields]
     left_out = [(".".join(refusal.path), refusal.reason) for refusal in growth.refused]
     return Proposal(
@@ -236,7 +236,7 @@ def _propose_from_json(
     proposal = propose_columns(row for row in rows if row is not None)
     if name == "connect-json":  # its schemas tell times and decimals from numbers and texts
         place = ROW_PLACES.get(envelope, RowPlace())
-        written = _columns_of_written_schemas(values, _factory_of_format(name, options), place)
+        written = _columns_of_writer_schemas(values, _factory_of_format(name, options), place)
         proposal = _proposal_from_columns(written, looks) if written.fields else proposal
     keys = [_parse_document(key, name) for key, _ in records]
     return ProposedRecords(

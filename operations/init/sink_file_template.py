@@ -120,7 +120,7 @@ _APPENDED = {
 }
 
 
-def write_sink_file(
+def propose_and_write_sink_file(
     name: str,
     folder: Path,
     *,
@@ -136,7 +136,7 @@ def write_sink_file(
     ``ConfigurationError``; with a topic also ``Unreachable``, and nothing is written then.
     """
     path = folder / f"{name}.toml"
-    text = build_sink_file(name, folder, topic, kafka, format=format)
+    text = build_sink_file_text(name, folder, topic, kafka, format=format)
     settings = parse(text)  # refuses an invalid sink name before anything is written
     records: ProposedRecords | None = None
     if topic is not None:
@@ -144,7 +144,7 @@ def write_sink_file(
         reading = header_framer_of(settings.format.options, settings.format.key_options)
         newest = read_newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
         records = propose_from_records(newest, settings.format, is_format_given="type" in format)
-        text = build_sink_file(name, folder, topic, kafka, format=format, records=records)
+        text = build_sink_file_text(name, folder, topic, kafka, format=format, records=records)
         parse(text)
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -156,7 +156,7 @@ def write_sink_file(
     return path, records
 
 
-def build_sink_file(
+def build_sink_file_text(
     name: str,
     folder: Path,
     topic: str | None,

@@ -108,14 +108,14 @@ def takeover_command(
         raise click.UsageError("--back goes with --yes alone")
     settings = load_settings(ctx, sink)
     from headgate.operations.kafka_connect import takeover as taking
-    from headgate.operations.kafka_connect.connector_file import read_connector
+    from headgate.operations.kafka_connect.connector_file import read_connector_file
 
-    keys = read_connector(connector)
+    keys = read_connector_file(connector)
     if back:
-        way = taking.plan_way_back(settings, keys)
+        way = taking.plan_handback_to_connector(settings, keys)
         _show_plan(settings, way.describe_plan(), yes=yes)
         if yes:
-            taking.carry_out_way_back(settings, way)
+            taking.carry_out_handback_to_connector(settings, way)
             click.echo("done; next: start the connector")
         return
     request = taking.TakeoverRequest(adopt, heal, taking.parse_began_offsets(began))

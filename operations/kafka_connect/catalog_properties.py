@@ -90,7 +90,7 @@ def fill_catalog(report: Report) -> None:
     for name, value in keys.items():
         _fill_catalog_property(report, kind, name, value)
     _fill_from_hadoop(report)
-    _complete_region(properties)
+    _set_region_of_each_client(properties)
 
 
 def _find_and_note_catalog_kind(report: Report, keys: dict[str, str]) -> str:
@@ -208,7 +208,7 @@ def _fill_from_hadoop(report: Report) -> None:
             report.note_to_add_by_hand(key, "Hadoop's configuration is not read")
 
 
-def _complete_region(properties: dict[str, str]) -> None:
+def _set_region_of_each_client(properties: dict[str, str]) -> None:
     """Name the region where pyiceberg looks for it: each client has a key of its own."""
     region = properties.get("client.region")
     if not region:

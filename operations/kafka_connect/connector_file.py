@@ -21,7 +21,7 @@ _SHAPES = (
 )
 
 
-def read_connector(path: Path) -> dict[str, str]:
+def read_connector_file(path: Path) -> dict[str, str]:
     """Return the connector's keys and values, its name among them.
 
     Raises ``ConnectorFileUnfit``, which names the place.
@@ -39,7 +39,7 @@ def read_connector(path: Path) -> dict[str, str]:
 
 def read_connect_worker_file(path: Path) -> dict[str, str]:
     """Return the properties of a Connect worker. Raises ``ConnectorFileUnfit``."""
-    return read_connector(path)
+    return read_connector_file(path)
 
 
 def _read_text(path: Path) -> str:

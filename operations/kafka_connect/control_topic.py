@@ -14,7 +14,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka.client_settings import without_consumer_settings
 from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
-from headgate.kafka.group_offsets import store_offset
+from headgate.kafka.group_offsets import commit_offset_with_metadata
 from headgate.operations.kafka_connect.transaction_events import ControlRecord
 
 TRANSACTION_S_MAX = 60.0
@@ -55,7 +55,7 @@ def write_group_offsets(
     try:
         for at, offset in sorted(offsets.items()):
             place = kafka.TopicPartition(at.topic, at.partition, offset)
-            store_offset(with_log_silenced(settings), group, place)
+            commit_offset_with_metadata(with_log_silenced(settings), group, place)
     except kafka.KafkaException as error:
         raise Unreachable(f"the offsets of group {group} cannot be set: {error}") from error
 
@@ -80,7 +80,7 @@ def read_control_topic(
     stable = _new_consumer(settings, group, "read_committed")
     dirty = _new_consumer(settings, group, "read_uncommitted")
     try:
-        logs = _wait_until_at_rest(stable, dirty, topic, wait_s)
+        logs = _wait_until_no_open_transaction(stable, dirty, topic, wait_s)
         begins = {p: log.begin for p, log in logs.items()}
         ends = {p: log.end for p, log in logs.items()}
         return ControlTopic(_read_range(stable, topic, begins, ends), begins, ends)
@@ -122,7 +122,7 @@ def _read_watermarks(consumer: kafka.Consumer, topic: str) -> dict[int, OffsetRa
     return logs
 
 
-def _wait_until_at_rest(
+def _wait_until_no_open_transaction(
     stable: kafka.Consumer, dirty: kafka.Consumer, topic: str, wait_s: float
 ) -> dict[int, OffsetRange]:
     """Wait until no transaction is open, and return each partition's log."""

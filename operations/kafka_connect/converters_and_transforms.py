@@ -48,7 +48,7 @@ def fill_format_of_converters(report: Report) -> None:
     key = "value.converter"
     converter = report.connector_or_worker_value(key)
     name = converter.rpartition(".")[2]
-    form = _format_of_converter(report, converter, name)
+    form = _find_and_note_format(report, converter, name)
     section = report.ensure_section("format")
     if not converter:
         report.note_refused(
@@ -73,7 +73,7 @@ def fill_format_of_converters(report: Report) -> None:
     )
 
 
-def _format_of_converter(report: Report, converter: str, name: str) -> str | None:
+def _find_and_note_format(report: Report, converter: str, name: str) -> str | None:
     if name == "JsonConverter" and ".json." in converter:
         with_schemas = (
             report.connector_or_worker_value("value.converter.schemas.enable").lower() != "false"
@@ -169,7 +169,7 @@ def fill_record_columns_of_transforms(report: Report) -> None:
     for name in names:
         prefix = f"transforms.{name}."
         kind, _, side = report.connector_value(f"{prefix}type").rpartition(".")[2].partition("$")
-        _fill_columns_of_transform(report, prefix, kind, side)
+        _translate_transform(report, prefix, kind, side)
         fate = report.fates.get(f"{prefix}type")
         for key in report.keys:
             if key.startswith(prefix) and fate:
@@ -189,7 +189,7 @@ def _verdict_of_other_transform_keys(of_type: Verdict) -> Verdict:
     return Verdict.NOT_NEEDED if of_type is Verdict.REFUSED else of_type
 
 
-def _fill_columns_of_transform(report: Report, prefix: str, kind: str, side: str) -> None:
+def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> None:
     key = f"{prefix}type"
     if not kind:
         report.note_refused(key, "the transform has no type, and Connect would not start either")

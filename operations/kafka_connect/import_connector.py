@@ -14,7 +14,7 @@ from headgate.control_protocol.redaction import to_printable_line
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.operations.kafka_connect.connector_file import (
     read_connect_worker_file,
-    read_connector,
+    read_connector_file,
 )
 from headgate.operations.kafka_connect.translation import Translated, translate_connector
 from headgate.operations.kafka_connect.translation_report import Fate, Verdict
@@ -41,7 +41,9 @@ def import_connector(
     ``ConnectorFileUnfit``, and ``ConnectorRefused`` for what a sink cannot do: nothing is written.
     """
     shared = {**(read_connect_worker_file(worker) if worker else {}), **(overrides or {})}
-    sinks = translate_connector(read_connector(connector), shared, left_out=left_out, topic=topic)
+    sinks = translate_connector(
+        read_connector_file(connector), shared, left_out=left_out, topic=topic
+    )
     for sink in sinks:
         for text in _describe_fates(sink, alone=len(sinks) == 1):
             say(to_printable_line(text))
@@ -73,7 +75,7 @@ def _require_usable_sink(connector: Path, sink: Translated) -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         _require_loadable(
-            connector, _write_and_refer_to_stand_ins(to_toml(sink.document), Path(folder))
+            connector, _point_references_at_stand_in_files(to_toml(sink.document), Path(folder))
         )
 
 
@@ -87,7 +89,7 @@ def _require_loadable(connector: Path, text: str) -> None:
         ) from None
 
 
-def _write_and_refer_to_stand_ins(text: str, folder: Path) -> str:
+def _point_references_at_stand_in_files(text: str, folder: Path) -> str:
     """Return the text with stand-ins for its references: to files, which are written for them."""
     (folder / "one").write_text(_STAND_IN)
     (folder / "pair").write_text(f"user:{_STAND_IN}")

@@ -50,7 +50,10 @@ from headgate.operations.control.operator_claim import (
     make_first_record,
     why_not_landed,
 )
-from headgate.operations.control.set_offsets import require_claimable_record, require_stopped
+from headgate.operations.control.set_offsets import (
+    require_claimable_record,
+    require_no_running_participants,
+)
 from headgate.operations.kafka_connect.control_topic import (
     TRANSACTION_S_MAX,
     ControlTopic,
@@ -184,7 +187,7 @@ class Takeover:
                 f"{table.view.table}: filled by group {self.connector.group}, by control topic "
                 f"{self.connector.control_topic}"
             )
-            yield from _describe_holdings(table.plan)
+            yield from _describe_offsets_and_files(table.plan)
         for name in self.gone:
             yield f"{name} is not there any more: what was announced for it is left out"
         if self.request.adopts:
@@ -200,7 +203,7 @@ class Takeover:
         )
 
 
-def _describe_holdings(plan: TakeoverPlan) -> Iterator[str]:
+def _describe_offsets_and_files(plan: TakeoverPlan) -> Iterator[str]:
     for each in plan.partitions:
         start = "unknown" if each.start is None else each.start
         yield f"  {each.partition}: the table holds up to {start}, the group is at {each.group}"
@@ -228,14 +231,14 @@ def plan_takeover_of_sink(
             f"the connector fills branch {connector.branch}, the sink {settings.table.branch}",
             "set table.branch",
         )
-    require_stopped(settings)
+    require_no_running_participants(settings)
     kafka = settings.kafka
     require_empty_group(kafka, connector.group)
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
     with opening_source_topics(settings) as source:
         topics = source.describe()
-    _require_topics_of_connector(told, topics)
+    _require_all_topics_of_connector(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)
     require_empty_group(kafka, connector.group)
@@ -285,7 +288,7 @@ def _find_tables_of_connector(
     announced = {name for each in announcements for name in each.files}
     wanted = {*announced, *(name.strip() for name in listed.split(","))} - {"", tables.name}
     # A route may name every table of the catalog: those of others are not touched.
-    others = tables.find_tables_named_by_routes() - wanted - {tables.name}
+    others = tables.find_tables_that_routes_can_name() - wanted - {tables.name}
     wanted |= {name for name in others if _has_connector_mark(tables, name, connector)}
     gone = set(tables.find_missing_tables(wanted))
     if not wanted - gone:
@@ -331,7 +334,7 @@ def _require_fit_table(settings: SinkSettings, view: TableView, files: BranchFil
             f"table {view.table} has equality deletes, of an upsert",
             "compact them away, or fill a new table",
         )
-    if _is_fenced_by_takeover(view):
+    if _is_fenced_by_unfinished_takeover(view):
         return
     if files.fenced_by:
         sinks = ", ".join(sorted(files.fenced_by))
@@ -351,7 +354,7 @@ def _require_fit_table(settings: SinkSettings, view: TableView, files: BranchFil
         )
 
 
-def _is_fenced_by_takeover(view: TableView) -> bool:
+def _is_fenced_by_unfinished_takeover(view: TableView) -> bool:
     """Return whether a takeover that was interrupted has fenced this table of several already."""
     record = view.record
     return record is not None and record.command == TAKEOVER and record.transaction.epoch == 0
@@ -389,7 +392,7 @@ def _require_unclaimed(settings: SinkSettings, tables: SinkTables) -> None:
         )
 
 
-def _require_topics_of_connector(
+def _require_all_topics_of_connector(
     announcements: list[WorkerAnnouncement], topics: Mapping[str, TopicState]
 ) -> None:
     named = {at.topic for each in announcements for at in each.offsets}
@@ -503,7 +506,7 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
     Raises ``ConnectorAwake`` if the connector has done anything since, and ``RetryLater`` if a
     commit was refused, or if it is unknown whether it landed: the same command goes on from there.
     """
-    _require_still_at_rest(settings, takeover)
+    _require_connector_still_idle(settings, takeover)
     facts: dict[str, Any] = {"command": TAKEOVER, "actor": current_actor()}
     connector = takeover.connector
     fence = _properties_of_fence(settings, connector, takeover.ends)
@@ -523,24 +526,24 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
         return
     with open_tables_read_only(settings) as tables:
         for table in takeover.tables:
-            if not table.files and _is_fenced_by_takeover(table.view):
+            if not table.files and _is_fenced_by_unfinished_takeover(table.view):
                 continue
             rows = sum(file.records for file in table.files)
             record = make_first_record(
                 settings, takeover.offsets, takeover.topics, records=rows, **facts
             )
             if before := table.view.record:  # of the same command, interrupted
-                record = record.with_transaction_after(before)
+                record = record.as_commit_after(before)
             _commit_to_table_or_raise(
                 tables, CommitAttempt(table.view, record, table.files, fence=fence)
             )
-    _require_still_at_rest(settings, takeover)  # what was announced meanwhile is in no table
+    _require_connector_still_idle(settings, takeover)  # what was announced meanwhile is in no table
     ledger = read_or_create_primary(settings)
     claim = make_first_record(settings, takeover.offsets, takeover.topics, epoch=1, **facts)
     commit_claim_or_raise(settings, ledger, claim, _not_done_error(settings), fence=fence)
 
 
-def _require_still_at_rest(settings: SinkSettings, takeover: Takeover) -> None:
+def _require_connector_still_idle(settings: SinkSettings, takeover: Takeover) -> None:
     connector = takeover.connector
     require_empty_group(settings.kafka, connector.group)
     ends = read_last_stable_offsets(settings.kafka, connector.control_topic, connector.group)
@@ -599,14 +602,14 @@ class WayBack:
         yield from (f"  {at}: {offset}" for at, offset in sorted(self.record.offsets.items()))
 
 
-def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
+def plan_handback_to_connector(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     """Plan to let the connector go on where the sink stopped (TAKEOVER-13); nothing is changed.
 
     Raises ``ConnectorAwake``, ``TakeoverUnfit``, and as ``require_claimable_record``.
     """
     _require_fit_settings(settings)
     connector = Connector.from_keys(keys, settings.table.identifier)
-    require_stopped(settings)
+    require_no_running_participants(settings)
     require_empty_group(settings.kafka, connector.group)
     topic = connector.control_topic
     control = read_control_topic(settings.kafka, topic, connector.group)
@@ -615,7 +618,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
         with closing(tables.open_primary()) as table:
             view = table.read()
         record = require_claimable_record(settings, view)
-        pending = tables.undelivered_commits(record)
+        pending = tables.read_undelivered_commits(record)
         fenced = []
         names = (
             _find_tables_of_connector(tables, keys, connector, told).present
@@ -634,7 +637,7 @@ def plan_way_back(settings: SinkSettings, keys: Mapping[str, str]) -> WayBack:
     return WayBack(connector, view, record, own, control.ends)
 
 
-def carry_out_way_back(settings: SinkSettings, way: WayBack) -> None:
+def carry_out_handback_to_connector(settings: SinkSettings, way: WayBack) -> None:
     """Stop the sink by a claim, let the connector commit what it announces from here on, and then
     set its group."""
     connector = way.connector

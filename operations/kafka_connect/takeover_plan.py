@@ -159,7 +159,7 @@ def plan_takeover(
     partitions, doubts = [], [*unknown, *map(_describe_partly_committed, judged.halves)]
     for at in sorted({*told, *group}):
         of_group = group.get(at, max((end for end, *_ in told.get(at, ())), default=0))
-        start, found = _find_start_of(at, told.get(at, []), log, (began or {}).get(at))
+        start, found = _find_start_and_doubts(at, told.get(at, []), log, (began or {}).get(at))
         doubts += found
         start = start if at in told else of_group
         filled = max((end for end, a, there in told.get(at, ()) if there and a.files), default=0)
@@ -241,7 +241,7 @@ def _group_by_partition(
     return {at: sorted(told, key=lambda one: one.end) for at, told in found.items()}
 
 
-def _find_start_of(
+def _find_start_and_doubts(
     at: TopicPartition, announced: Sequence[_Judgment], log: ControlLog, began_offset: int | None
 ) -> tuple[int | None, list[str]]:
     """Return the end of the longest prefix that the table holds, and what is against it."""

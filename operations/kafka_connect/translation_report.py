@@ -112,7 +112,7 @@ class Report:
         whole = _TEMPLATE.fullmatch(value)
         if whole:
             return self._replace_template_reference(key, whole[1], f"{prefix}_{name}")
-        if is_secret(name) or _LOGIN.search(value):
+        if may_be_secret_name(name) or _LOGIN.search(value):
             return self.add_variable_reference(key, f"{prefix}_{name}")
         return _TEMPLATE.sub(
             lambda m: self._replace_template_reference(key, m[1], f"{prefix}_{name}"), value
@@ -133,6 +133,6 @@ class Report:
         return f"${{env:{name}}}"
 
 
-def is_secret(name: str) -> bool:
+def may_be_secret_name(name: str) -> bool:
     """Return whether a property of this name holds a secret, or may."""
     return bool(_SENSITIVE.search(name) or Properties({name: ""}).secret_names)

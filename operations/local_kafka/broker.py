@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.child_process import kill_child_group, start_child
 from headgate.operations.java_installation import (
     Progress,
-    fetch_jars,
+    ensure_jars,
     java_version,
     require_java,
     user_cache_folder,
@@ -31,7 +31,7 @@ from headgate.runtime.early_signals import take_over_signals
 __all__ = [
     "KAFKA_VERSION",
     "EmbeddedKafka",
-    "fetch_broker_jars",
+    "ensure_broker_jars",
     "find_free_port",
     "java_version",
     "node_properties",
@@ -49,9 +49,9 @@ STOP_SECONDS_MAX = 30
 PORTS = range(20_000, 32_000)
 
 
-def fetch_broker_jars(cache_dir: Path | None = None, on_progress: Progress | None = None) -> Path:
+def ensure_broker_jars(cache_dir: Path | None = None, on_progress: Progress | None = None) -> Path:
     """Return the folder with the broker's jars (44 MB), downloaded once per user."""
-    return fetch_jars(
+    return ensure_jars(
         (cache_dir or user_cache_folder()) / f"kafka-{KAFKA_VERSION}",
         # Without a binding for slf4j a failing broker prints nothing.
         [f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36"],
@@ -283,7 +283,7 @@ def run_until_stopped(
     stop = stop or threading.Event()
     if threading.current_thread() is threading.main_thread():
         take_over_signals(lambda *_: stop.set())
-    jars = fetch_broker_jars()
+    jars = ensure_broker_jars()
     with EmbeddedKafka(folder, jars, port=port) as broker:
         say(
             f"Kafka answers at {broker.bootstrap}; its data and log are in {folder}; Ctrl-C ends it"

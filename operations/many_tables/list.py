@@ -81,7 +81,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         history = opened.reader.history()
         record = history.current_record
         pending: dict[str, int] = {}
-        for pending_commit in opened.undelivered_commits(record):
+        for pending_commit in opened.read_undelivered_commits(record):
             pending[pending_commit.table] = (
                 pending.get(pending_commit.table, 0) + pending_commit.record_count
             )

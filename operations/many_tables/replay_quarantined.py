@@ -45,7 +45,7 @@ from headgate.data_plane.quarantine.read_diverted_records import (
     is_given_back,
 )
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
@@ -55,7 +55,7 @@ from headgate.operations.access.open_secondary_tables import (
     require_many_tables,
     require_unkeyed,
 )
-from headgate.operations.control.operator_claim import announce_command, current_actor
+from headgate.operations.control.operator_claim import current_actor, try_announce_command
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
 
 PORTION = 10_000
@@ -117,7 +117,7 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
         given = tuple(
             map(session.replay_table, sorted(names) if names else session.replayable_tables())
         )
-    announce_command(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
+    try_announce_command(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
     return given
 
 
@@ -157,9 +157,9 @@ class _ReplaySession:
             self._commit_portion(view, files, records, until)
             bad = len(portion) - records
             given = ReplayedTable(name, given.records + records, given.left + bad)
-            places = self._reopen_and_require_portion(name, portion, places)
+            places = self._reread_places_requiring_portion(name, portion, places)
 
-    def _reopen_and_require_portion(
+    def _reread_places_requiring_portion(
         self, name: str, portion: Sequence[Place], places: Sequence[Place]
     ) -> Sequence[Place]:
         """Return the places that the quarantine holds by now.
@@ -212,7 +212,7 @@ class _ReplaySession:
 
         Raises ``WriteFailed``, ``StopSink``.
         """
-        tables = self._sink_tables.with_settings(_with_only_route_to(self._settings, name))
+        tables = self._sink_tables.with_settings(_settings_for_replay_into(self._settings, name))
         settings = tables.settings
         ranges = _ranges_around_portion(portion)
         places = {(place.at, place.offset) for place in portion}
@@ -235,7 +235,7 @@ class _ReplaySession:
         for _ in range(_TRIES):
             outcome = tables.planning().write_planned(
                 batch,
-                lambda plan: write_put_records(plan, batch, chunk),  # noqa: B023
+                lambda plan: write_chunk_around_poison(plan, batch, chunk),  # noqa: B023
             )
             if not isinstance(outcome, BatchNeeds):
                 break
@@ -310,7 +310,7 @@ def _with_replayed(
     )
 
 
-def _with_only_route_to(settings: SinkSettings, name: str) -> SinkSettings:
+def _settings_for_replay_into(settings: SinkSettings, name: str) -> SinkSettings:
     """Send all records to the table that they were meant for, whatever today's routes say.
 
     What cannot be its row stays in the quarantine.

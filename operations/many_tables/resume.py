@@ -131,7 +131,7 @@ def _find_tables_not_open_yet(
     waiting = {name: resuming for name in names if name in suspended}
     if recreated := (set(names) & set(gone)) - waiting.keys():
         history = tables.reader.history()
-        pending = {each.table for each in tables.undelivered_commits(history.current_record)}
+        pending = {each.table for each in tables.read_undelivered_commits(history.current_record)}
         there = recreated - set(tables.find_missing_tables(recreated))
         for name in recreated - (there & history.filled.keys() - pending):
             waiting[name] = _NotOpenYet(

@@ -39,7 +39,7 @@ from headgate.operations.audit.table_records import (
     scan_records,
     scan_staged_files,
 )
-from headgate.operations.control.operator_claim import announce_command, current_actor
+from headgate.operations.control.operator_claim import current_actor, try_announce_command
 from headgate.runtime.maintenance.compaction import rewrite_pending_files
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
 from headgate.tables.storage.file_io import delete_quietly
@@ -79,7 +79,9 @@ class _RemainingRows(NamedTuple):
     deleted_count: int
 
 
-def require_rewritable(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
+def require_rewritable_by_coordinates(
+    settings: SinkSettings, names: Collection[str] = ()
+) -> Columns:
     """Return the columns that tell which record a row comes from, in every table of the sink.
 
     Raises ``ReplayUnfit`` if there are none, and for tables with a key: what they have taken since
@@ -109,7 +111,7 @@ def rewrite_expired_commits_of_tables(
     ``RetryLater`` if the sink has to deliver first or somebody else is faster, and what tables and
     storage raise. What was written again by then is in the tables once.
     """
-    columns = require_rewritable(settings, names)
+    columns = require_rewritable_by_coordinates(settings, names)
     with open_tables_read_only(settings) as tables:
         session = _RewriteSession(tables, columns)
         written = tuple(
@@ -118,7 +120,7 @@ def rewrite_expired_commits_of_tables(
                 sorted(names) if names else session.rewritable_tables(),
             )
         )
-    announce_command(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
+    try_announce_command(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
     return written
 
 
@@ -158,7 +160,7 @@ class _RewriteSession:
             reader, view = self._tables.require_table_as_sink_left_it(name)
             if not (pending_commits := self._require_rewritable_commits(view)):
                 return RewrittenTable(name)
-            files, present, deleted = self._write_remaining_rows(reader, pending_commits)
+            files, present, deleted = self._write_rows_never_in_table(reader, pending_commits)
             rows = sum(file.records for file in files)
             until = replace(
                 commit_record_of_checked_view(view).replayed or Replayed(),
@@ -235,7 +237,7 @@ class _RewriteSession:
             )
         return tuple(pending_commits)
 
-    def _write_remaining_rows(
+    def _write_rows_never_in_table(
         self, reader: LoadedReader, pending_commits: Sequence[PendingCommit]
     ) -> _RemainingRows:
         """Write to new files what is neither in the table nor was deleted from it."""

@@ -77,8 +77,8 @@ def describe_held_partitions(
     held_ms = changes.added_partitions_hold_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
-    if changes.requires_multiple_of_partition_count and (
-        unordered := _describe_topics_not_multiplied(held)
+    if changes.partitions_grow_by_multiples_only and (
+        unordered := _describe_growth_to_no_multiple(held)
     ):
         return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]
     why = (
@@ -89,7 +89,7 @@ def describe_held_partitions(
     return [f"{text}. They are {why}"]
 
 
-def _describe_topics_not_multiplied(held: Collection[HeldPartition]) -> str:
+def _describe_growth_to_no_multiple(held: Collection[HeldPartition]) -> str:
     """Say which topics were not multiplied; empty if all were."""
     counts: dict[str, tuple[int, int]] = {}
     for each in held:

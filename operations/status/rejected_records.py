@@ -30,7 +30,7 @@ def read_newest_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ..
     settings, name = tables.settings, tables.settings.quarantine.table
     excerpts = settings.quarantine.excerpts
     try:
-        rows = _read_newest_rows(tables)
+        rows = _read_newest_rejected_rows(tables)
     except HeadgateError:
         raise
     except Exception as error:
@@ -47,10 +47,10 @@ def read_newest_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ..
     )
 
 
-def _read_newest_rows(tables: SinkTables) -> list[dict[str, Any]]:
+def _read_newest_rejected_rows(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
     if unsent := tables.unsent_dead_letters(name):
-        return list(unsent.last_rows_of_newest_commit(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
+        return list(unsent.last_rows_of_newest_commit_with_rows(SHOWN, _COLUMNS, _ROWS_LOOKED_AT))
     with tables.open_for_reading(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits

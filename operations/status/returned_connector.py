@@ -16,7 +16,7 @@ def fenced_connector_of(reader: TableReader) -> FencedConnector | None:
     return reader.fenced_connector() if isinstance(reader, SupportsFencedConnector) else None
 
 
-def describe_connector_commits(connector: FencedConnector) -> str:
+def describe_commits_since_takeover(connector: FencedConnector) -> str:
     """Return what the connector has committed beside the sink; nothing as a rule."""
     if not connector.commits:
         return ""
@@ -28,7 +28,7 @@ def describe_connector_commits(connector: FencedConnector) -> str:
 
 def require_connector_not_returned(cluster: Cluster, connector: FencedConnector) -> None:
     """Raise ``ConnectorReturned`` for a connector that commits, or has tasks; as ``group``."""
-    if said := describe_connector_commits(connector):
+    if said := describe_commits_since_takeover(connector):
         raise ConnectorReturned(said, _DELETE)
     if members := cluster.describe_group(connector.group).members:
         raise ConnectorReturned(

@@ -34,7 +34,7 @@ from headgate.kafka.first_record_timestamps import read_first_timestamps
 from headgate.operations.access.kafka_connection import opening_source_topics, read_control_tail
 from headgate.operations.access.tables import (
     describe_unusable_tables,
-    find_start_error,
+    find_start_error_of_table,
     find_unfinished_rollback_error,
     open_tables_for_reading,
 )
@@ -104,7 +104,7 @@ def read_status(
     """
     notes = _Notes(settings.redact)
     now_ms = wall_ms()
-    since_ms = now_ms - settings.coordinator.overdue_ms
+    since_ms = now_ms - settings.coordinator.overdue_after_ms
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = (
         table_status.history,
@@ -112,13 +112,13 @@ def read_status(
         table_status.history.current_record,
     )
     notes.texts += filter(None, [describe_weaker_guarantee(settings)])
-    logs = _read_source_logs(settings, notes, unread_since_ms=since_ms)
+    logs = _read_source_logs_or_note_failure(settings, notes, unread_since_ms=since_ms)
     partitions, held = (
         tuple(_partition_statuses(history, logs)),
         _find_and_note_held_partitions(settings, history, logs, notes),
     )
     # Brokers that did not answer once are not waited for again.
-    envelopes = _read_last_events(settings, notes) if notes.reachable else []
+    envelopes = _read_control_tail_or_note_failure(settings, notes) if notes.reachable else []
     heard_events = summarize_heard_events(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
@@ -134,10 +134,10 @@ def read_status(
     if table_status.connector and not wrong and notes.reachable:
         _note_returned_connector(cluster, table_status.connector, notes)
     if not (wrong or record) and notes.reachable:
-        refused = find_start_error(settings)
+        refused = find_start_error_of_table(settings)
         wrong = LastError.from_error(refused, settings.redact) if refused else None
     error = wrong or notes.wrong or heard_events.error
-    stalled = _find_stalled(history, logs, since_ms)
+    stalled = _find_stalled_partitions(history, logs, since_ms)
     condition = condition_from(
         Facts(
             reachable=notes.reachable,
@@ -152,19 +152,19 @@ def read_status(
             unheard=unheard,
             of_query=of_query,
             overdue=record is None
-            and (heard_events.since_ms or now_ms) < now_ms - settings.coordinator.overdue_ms,
+            and (heard_events.since_ms or now_ms) < now_ms - settings.coordinator.overdue_after_ms,
         )
     )
     report = StatusReport(
         sink=settings.name,
         condition=condition.value,
         table=settings.table.identifier,
-        **_report_fields_of(history),
+        **_status_report_fields_of(history),
         open_transaction=describe_open_transaction(envelopes),
         pending_rows=sum(pending_commit.record_count for pending_commit in table_status.pending),
         partitions=partitions,
         held=held,
-        transactions=tuple(_summaries_of_commits(history, transactions)),
+        transactions=tuple(_newest_commit_summaries(history, transactions)),
         participants=tuple(_alive_participants(heard_events, now_ms)),
         participants_known=notes.reachable,
         last_error=error,
@@ -181,7 +181,7 @@ def read_status(
     return report
 
 
-def _report_fields_of(history: History) -> Mapping[str, Any]:
+def _status_report_fields_of(history: History) -> Mapping[str, Any]:
     record = history.current_record
     who = record.actor or record.coordinator.member if record else ""
     return {
@@ -228,7 +228,7 @@ def read_offsets(settings: SinkSettings) -> OffsetsReport:
     notes = _Notes(settings.redact)
     with open_tables_for_reading(settings) as tables:
         history = tables.reader.history()
-    logs = _read_source_logs(settings, notes)
+    logs = _read_source_logs_or_note_failure(settings, notes)
     partitions = tuple(_partition_statuses(history, logs))
     _find_and_note_held_partitions(settings, history, logs, notes)
     error = notes.wrong
@@ -254,7 +254,7 @@ def _read_table_status(settings: SinkSettings, newest: Newest, notes: _Notes) ->
         with open_tables_for_reading(settings) as tables:
             history = tables.reader.history(newest)
             refused = find_unfinished_rollback_error(tables)
-            pending = tables.undelivered_commits(history.current_record)
+            pending = tables.read_undelivered_commits(history.current_record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redact, [*gone, MEND_TABLES] if gone else [])
             bad = _read_rejected_records(tables, history, notes)
@@ -343,7 +343,7 @@ def _find_and_note_held_partitions(
     return held
 
 
-def _read_source_logs(
+def _read_source_logs_or_note_failure(
     settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:
@@ -360,7 +360,7 @@ def _read_source_logs(
     }
 
 
-def _find_stalled(
+def _find_stalled_partitions(
     history: History, logs: Mapping[TopicPartition, _PartitionLog], since_ms: int
 ) -> tuple[TopicPartition, ...]:
     """Return partitions that have not moved since then, though there were records to read."""
@@ -377,7 +377,7 @@ def _find_stalled(
     )
 
 
-def _summaries_of_commits(history: History, number: int) -> Iterable[CommitSummary]:
+def _newest_commit_summaries(history: History, number: int) -> Iterable[CommitSummary]:
     for commit in reversed(history.commits[-number:]):
         yield CommitSummary(
             transaction=str(commit.record.transaction),
@@ -392,7 +392,7 @@ def _summaries_of_commits(history: History, number: int) -> Iterable[CommitSumma
         )
 
 
-def _read_last_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
+def _read_control_tail_or_note_failure(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     refused: Counter[SkipReason] = Counter()
     try:
         envelopes = read_control_tail(settings, CONTROL_RECORDS_READ, refused)

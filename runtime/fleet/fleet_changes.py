@@ -42,7 +42,7 @@ class Plan:
     lines: tuple[str, ...] = ()
 
 
-def files_of_changed_sinks(plan: Plan) -> Mapping[SinkName, str]:
+def file_texts_of_changed_sinks(plan: Plan) -> Mapping[SinkName, str]:
     """Return the file of each sink that a plan changes."""
     specs = [each for each in plan.changes if isinstance(each, SinkSpec)]
     return {sink_of_key(spec.key): spec.file for spec in specs}

@@ -50,7 +50,7 @@ from headgate.runtime.fleet.fleet_records import (
     encode_observed,
     revision_of,
     sink_of_key,
-    state_key,
+    state_topic_key_of,
 )
 from headgate.runtime.fleet.fleet_topics import (
     FleetReader,
@@ -65,7 +65,7 @@ from headgate.runtime.fleet.sink_files import (
     JVM_MIB_MIN,
     has_own_jvm,
     parse_sink_document,
-    with_fleet_settings,
+    with_fleet_defaults,
 )
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
 from headgate.runtime.fleet.slot_specs import HeldSlots
@@ -177,7 +177,7 @@ class FleetMember:
 
     def _write_file(self, key: str, spec: SinkSpec, path: Path) -> None:
         _require_file_names_its_sink(key, spec)
-        text = with_fleet_settings(
+        text = with_fleet_defaults(
             spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms
         )
         draft = path.with_suffix(".new")
@@ -198,7 +198,7 @@ class FleetMember:
         seen: dict[str, tuple[ObservedSink, float]] = {}
         for each in told:
             observed = self._to_observed_sink(each, specs, now_ms)
-            key = state_key(observed)
+            key = state_topic_key_of(observed)
             before, told_s = self._told.get(key, (None, 0.0))
             is_due = before is None or _is_news(before, observed) or now_s - told_s >= TELL_S
             is_due = is_due and (each.name in specs or observed.slot in here)
@@ -273,7 +273,7 @@ class FleetMember:
         if not is_news and now_s - self._alive_s < SIGN_OF_LIFE_S:
             return
         alive = replace(alive, memory_bytes=private_bytes(os.getpid()))
-        if self._try_enqueue_state(state_key(alive), encode_observed(alive)):
+        if self._try_enqueue_state(state_topic_key_of(alive), encode_observed(alive)):
             self._alive, self._alive_s = alive, now_s
         self._state_trouble.log_or_end_outage_of_producer(self._producer)
 
@@ -293,7 +293,7 @@ class FleetMember:
         for key, (observed, _) in self._told.items():
             if observed.slot in here:
                 self._try_enqueue_state(key, None)
-        self._try_enqueue_state(state_key(self._alive), None)
+        self._try_enqueue_state(state_topic_key_of(self._alive), None)
         self._producer.flush(FLUSH_S)
         self._thread.join(FLUSH_S)
         if self._own_folder:
@@ -309,7 +309,7 @@ class FleetMember:
                 self._stay_in_group(admin)
                 continue
             except HeadgateError as error:
-                self._seat_trouble.log_outage(self._settings.redact(str(error)))
+                self._seat_trouble.log_outage_if_new(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - a bug here must stop no sink
                 _log.exception(
                     "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name
@@ -352,7 +352,7 @@ class FleetMember:
                 self._require_same_topic_or_orphan_specs(admin, topic_id)
             if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
                 orphans_s = now_s
-                self._release_orphans_with_new_specs()
+                self._release_orphan_specs_applied_again()
             self._balancer.start_or_stop(
                 leads=0 in self._held.owned_and_read_slots and not self._held.orphans
             )
@@ -368,7 +368,7 @@ class FleetMember:
                     self._held.on_gained(slots, now_ms)
                     self._seat_trouble.end_outage()
                     if slots:
-                        self._refresh_lags()
+                        self._try_refresh_lags()
                     self._log_slots("gained", slots)
                 case SlotsRevoked(slots):
                     # A topic that is gone has no slots, and takes nothing back.
@@ -410,7 +410,7 @@ class FleetMember:
             "apply the folder again: until then each worker goes on with the sinks that it has",
         )
 
-    def _refresh_lags(self) -> None:
+    def _try_refresh_lags(self) -> None:
         """Ask who has most to read, for a worker starts few at a time. Without an answer all wait
         alike."""
         try:
@@ -420,7 +420,7 @@ class FleetMember:
         with self._lock:
             self._lags = lags
 
-    def _release_orphans_with_new_specs(self) -> None:
+    def _release_orphan_specs_applied_again(self) -> None:
         """Let go of sinks whose topic was lost, as soon as the fleet has specs of them again."""
         try:
             with closing(FleetReader(self._settings)) as reader:
@@ -428,7 +428,7 @@ class FleetMember:
         except Unreachable:  # asked again: the seat is none the worse
             return
         said = frozenset(key for _, key in records.specs)
-        self._held.release_orphans(said & self._held.orphans.keys())
+        self._held.release_orphan_specs(said & self._held.orphans.keys())
         self._share_followed_specs_with_worker()
 
     def _share_followed_specs_with_worker(self) -> None:

@@ -168,7 +168,7 @@ def key_of_participant(sink: SinkName, number: int) -> str:
     return sink if number == 1 else f"{sink}{_PARTICIPANT}{number}"
 
 
-def state_key(value: ObservedSink | ObservedWorker) -> str:
+def state_topic_key_of(value: ObservedSink | ObservedWorker) -> str:
     """Return the key that a worker's record has on the state topic."""
     if isinstance(value, ObservedWorker):
         return f"{_WORKER}{value.worker}"
@@ -261,6 +261,6 @@ def decode_observed(key: str, message: bytes) -> ObservedSink | ObservedWorker |
     found = _decode_or_skip(message)
     if isinstance(found, FleetCommand):
         return Skipped(SkipReason.NOT_OURS, "a spec among states")
-    if not isinstance(found, Skipped) and state_key(found) != key:
-        return Skipped(SkipReason.OTHER_SINK, f"it is of {state_key(found)}")
+    if not isinstance(found, Skipped) and state_topic_key_of(found) != key:
+        return Skipped(SkipReason.OTHER_SINK, f"it is of {state_topic_key_of(found)}")
     return found

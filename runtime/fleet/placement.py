@@ -147,7 +147,7 @@ def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
         of_worker[worker] += load
         of_slot[sink.slot] += load
         hosts[sink_of_key(sink.key), worker] += 1
-        if load and _may_move(sink, now_ms):
+        if load and _may_be_moved(sink, now_ms):
             movable[worker].append((load, sink.key))
     found: list[Move] = []
     at_once = max(1, int(PART * len(fleet.sinks)))
@@ -177,7 +177,7 @@ def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
     return found
 
 
-def _may_move(sink: SinkView, now_ms: int) -> bool:
+def _may_be_moved(sink: SinkView, now_ms: int) -> bool:
     """Return whether it may be moved: an error would go with it, and blame another worker."""
     assert sink.spec is not None
     rests = sink.spec.moved_ms and now_ms - sink.spec.moved_ms < STAYS_MS

@@ -124,7 +124,7 @@ def has_own_jvm(sink_file_text: str) -> bool:
     return spark.get("writer", WriterKind.SPARK) == WriterKind.SPARK and not spark.get("remote")
 
 
-def require_room_for_jvms(texts: Mapping[SinkName, str], mib_per_sink: int) -> None:
+def require_memory_for_jvm_per_sink(texts: Mapping[SinkName, str], mib_per_sink: int) -> None:
     """Raise ``FleetFilesUnfit`` if a sink would be killed as soon as its JVM works."""
     small = [name for name, text in texts.items() if has_own_jvm(text)]
     if 0 < mib_per_sink < JVM_MIB_MIN and small:
@@ -143,18 +143,18 @@ def default_fleet_control_topic(sink: SinkName) -> str:
     return f"headgate-control-{sink}"
 
 
-def with_fleet_settings(text: str, sink: SinkName, session_timeout_ms: int) -> str:
+def with_fleet_defaults(text: str, sink: SinkName, session_timeout_ms: int) -> str:
     """Return a sink file's text with what a fleet sets, where the file does not (FLEET-11).
 
     A control topic of its own: a thousand sinks on one topic would read a million events of each
     other for each of their own. And the workers' session time-out: a killed process keeps its
     partitions for so long, also when a new one has long been there.
     """
-    text = _with_missing_setting(text, "control", "topic", default_fleet_control_topic(sink))
+    text = _with_setting_if_missing(text, "control", "topic", default_fleet_control_topic(sink))
     if _needs_no_session_timeout(text):
         return text
     session_ms = min(session_timeout_ms, _SESSION_MS_MAX)
-    return _with_missing_setting(text, "kafka", "session.timeout.ms", session_ms)
+    return _with_setting_if_missing(text, "kafka", "session.timeout.ms", session_ms)
 
 
 def _needs_no_session_timeout(text: str) -> bool:
@@ -167,7 +167,7 @@ def _needs_no_session_timeout(text: str) -> bool:
     return not is_classic or not SESSION_KEYS.isdisjoint(kafka)
 
 
-def _with_missing_setting(text: str, section: str, key: str, value: str | int) -> str:
+def _with_setting_if_missing(text: str, section: str, key: str, value: str | int) -> str:
     """Return the text with this key, unless it has it, or cannot be read."""
     document = parse_sink_document(text)
     if document is None:

@@ -261,7 +261,7 @@ class Life:
     def has_process(self) -> bool:
         return self.pid > 0
 
-    def holds_start_place(self, now_ms: int) -> bool:
+    def counts_as_starting(self, now_ms: int) -> bool:
         """Return whether it takes one of the places for processes that start.
 
         A process that hangs before its first turn gives its place up: it must not delay others.
@@ -402,12 +402,12 @@ def _on_time_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
         ):
             return _kill_process(life, SinkHangs.code, killed_for_hanging_text(SILENT_MS_MAX))
         case LifeState.RUNNING | LifeState.PAUSED | LifeState.STOPPED if life.has_process:
-            return _ask_if_state_disagrees(life, now_ms)
+            return _request_state_if_table_disagrees(life, now_ms)
         case _:
             return life, ()
 
 
-def _ask_if_state_disagrees(life: Life, now_ms: int) -> Step:
+def _request_state_if_table_disagrees(life: Life, now_ms: int) -> Step:
     """Ask the table to agree with the spec: a level, for nobody knows what was heard (FLEET-7)."""
     request = life.spec.state and _REQUESTS.get((life.spec.state, life.state))
     asked_lately = life.asked_ms is not None and now_ms - life.asked_ms < ASKED_AGAIN_MS

@@ -88,7 +88,7 @@ class HeldSlots:
         self.slots.clear()
         self._lost = False
 
-    def release_orphans(self, keys: frozenset[str]) -> None:
+    def release_orphan_specs(self, keys: frozenset[str]) -> None:
         """Let these go: the fleet has specs of them again, and somebody follows those."""
         for key in keys:
             self.orphans.pop(key, None)

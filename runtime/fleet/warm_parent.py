@@ -211,7 +211,7 @@ class _WarmParent:
         """Serve until the worker closes the input. Its end is ours, and ours that of the sinks."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        self._write_event({"warm": os.getpid()})
+        self._queue_event_and_try_flush({"warm": os.getpid()})
         asked = b""
         while True:
             blocked = [self._events] if self._waiting else []
@@ -219,7 +219,7 @@ class _WarmParent:
             if self._woken in readable:
                 os.read(self._woken, 4096)
             self._reap_children()
-            self._flush_events()
+            self._try_flush_events()
             if 0 not in readable:
                 continue
             if not (got := os.read(0, 65_536)):
@@ -228,12 +228,12 @@ class _WarmParent:
             for line in lines:
                 self._fork_child(json.loads(line))
 
-    def _write_event(self, said: Mapping[str, Any]) -> None:
+    def _queue_event_and_try_flush(self, said: Mapping[str, Any]) -> None:
         """An event of the parent is never dropped: it waits until the worker reads."""
         self._waiting.append(said)
-        self._flush_events()
+        self._try_flush_events()
 
-    def _flush_events(self) -> None:
+    def _try_flush_events(self) -> None:
         while self._waiting and try_write_event_line(self._events, self._waiting[0]):
             self._waiting.popleft()
 
@@ -245,7 +245,7 @@ class _WarmParent:
                 return
             if pid == 0:
                 return
-            self._write_event({"ended": pid, "status": status})
+            self._queue_event_and_try_flush({"ended": pid, "status": status})
 
     def _fork_child(self, asked: Mapping[str, str]) -> None:
         parent, name, request = os.getpid(), asked["sink"], asked.get("ask", "")
@@ -259,7 +259,7 @@ class _WarmParent:
             act = partial(self._ask_sink, file, request) if request else None
             self._run_as_child(act or partial(self._run_sink, file, report), name, parent)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-        self._write_event({"asks" if request else "started": pid, "sink": name})
+        self._queue_event_and_try_flush({"asks" if request else "started": pid, "sink": name})
 
     def _run_as_child(self, act: Callable[[], None], name: str, parent: int) -> NoReturn:
         """Be the process of a sink, or of a request; nothing of the parent's loop goes on in it."""

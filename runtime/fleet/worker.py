@@ -278,7 +278,7 @@ class Worker:
             if found is None or found.refused:
                 self._feed_life(name, Unwanted())
         if now_s - self._watched_s >= WATCH_S:
-            self._measure_and_kill_too_large(now_s)
+            self._measure_and_kill_oversized_sinks(now_s)
             self._watched_s = now_s
         away_ms, self._turned_ms = _monotonic_ms() - self._turned_ms, _monotonic_ms()
         away_ms = away_ms if away_ms > AWAY_MS else 0
@@ -297,7 +297,7 @@ class Worker:
 
     def _may_start(self, name: str) -> bool:
         now_ms = _monotonic_ms()
-        starting = sum(life.holds_start_place(now_ms) for life in self._lives.values())
+        starting = sum(life.counts_as_starting(now_ms) for life in self._lives.values())
         may_any = not self._ends and starting < self._limits.starts
         return may_any and not self._why_no_room_for_jvm(name)
 
@@ -313,7 +313,7 @@ class Worker:
             f"such sinks {promised:,} are promised"
         )
 
-    def _measure_and_kill_too_large(self, now_s: float) -> None:
+    def _measure_and_kill_oversized_sinks(self, now_s: float) -> None:
         """Look what each process takes, and kill who takes too much memory."""
         for name, life in [*self._lives.items()]:
             if not life.has_process:

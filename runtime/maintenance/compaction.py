@@ -43,7 +43,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     sink_data_folder,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import now_s
-from headgate.tables.iceberg.pending_manifests import read_rewritable_files_per_partition
+from headgate.tables.iceberg.pending_manifests import require_rewritable_files_per_partition
 from headgate.tables.iceberg.upsert.position_deletes import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
@@ -105,7 +105,7 @@ def rewrite_pending_files(
     """
     choice = Choice(
         None,
-        read_rewritable_files_per_partition(table, manifests, deleted_positions),
+        require_rewritable_files_per_partition(table, manifests, deleted_positions),
         frozenset(),
         (),
         0,
@@ -343,10 +343,10 @@ def _field_shape_of(field: pa.Field) -> tuple[Any, ...]:
 
     A plain type has no shape: the cast decides whether it fits.
     """
-    return (field.name, _field_id(field), *_type_shape(field.type))
+    return (field.name, _field_id(field), *_nested_type_shape_or_empty(field.type))
 
 
-def _type_shape(data_type: pa.DataType) -> tuple[Any, ...]:
+def _nested_type_shape_or_empty(data_type: pa.DataType) -> tuple[Any, ...]:
     if pa_types.is_struct(data_type):
         return (
             "struct",

@@ -15,7 +15,7 @@ from headgate.config.multi_table_settings import TablesSettings
 from headgate.config.routed_tables import section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import UNNAMED
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacting_loggers import redacted_logger
@@ -59,7 +59,7 @@ class Maintenance:
         self._limits_ms: dict[str, int] = {}
         self._searched = ""
         self._thread = threading.Thread(
-            target=in_same_sink_context(self._run_rounds), name="headgate-maintenance", daemon=True
+            target=bound_to_current_sink(self._run_rounds), name="headgate-maintenance", daemon=True
         )
         self._thread.start()
 
@@ -97,7 +97,7 @@ class Maintenance:
             self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
         there = list(places.locations)
         self._unfit = {name: self._unfit.get(name, {}) for name in there}
-        searched = self._take_next_for_orphan_search(there) if search else ()
+        searched = self._take_next_tables_to_search_orphans(there) if search else ()
         first = random.randrange(len(there)) if there else 0
         more = False
         for name in (*there[first:], *there[:first]):
@@ -106,7 +106,7 @@ class Maintenance:
             more |= self._maintain_table_and_has_more(name, places, search=name in searched)
         return more
 
-    def _take_next_for_orphan_search(self, names: Sequence[str]) -> Sequence[str]:
+    def _take_next_tables_to_search_orphans(self, names: Sequence[str]) -> Sequence[str]:
         """Return the tables whose orphans are looked for: those behind the last ones."""
         if len(names) <= ORPHANS_AT_ONCE:
             return names
@@ -130,7 +130,7 @@ class Maintenance:
             table,
             beside=places.other_locations(table),
             unread=tuple(places.unread),
-            quiet=partial(commit_lock.wait_for_commit, patience_s, calm_s),
+            quiet=partial(commit_lock.wait_for_commit_unless_recent, patience_s, calm_s),
             commit_lock=commit_lock,
             ending=self._ending,
             unfit=self._unfit[table],

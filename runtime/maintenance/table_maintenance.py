@@ -169,7 +169,7 @@ class Round:
                 self.done.compacted_files, self.done.into_files = sources, len(choice.portions)
                 return
             try:
-                rewritten = self._new_rewriting(table).rewrite(choice, self._report_progress)
+                rewritten = self._new_rewriting(table).rewrite(choice, self._report_portions_done)
             except Stopped:
                 return
             self.unfit.update(rewritten.unfit)
@@ -187,7 +187,7 @@ class Round:
         reasons = Counter(self.unfit.values())
         return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
 
-    def _report_progress(self, done: int, total: int) -> None:
+    def _report_portions_done(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
 
     def _choose_files(self, table: Table, sequence_number_max: int | None = None) -> Choice:

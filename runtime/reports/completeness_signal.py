@@ -70,7 +70,7 @@ def _delivered_through_ms(
     The primary was read before: a table that has received something since is only further.
     """
     aside = {tables.settings.quarantine.table, *(each.table for each in record.suspended)}
-    waiting = {each.table for each in tables.undelivered_commits(record)} - aside
+    waiting = {each.table for each in tables.read_undelivered_commits(record)} - aside
     for name in sorted(waiting):
         with tables.open_for_reading(name) as table:
             own = table.reader.view().record
@@ -100,7 +100,7 @@ class Said:
             return None
 
 
-def last_passed_unit_end(time_ms: int | None, unit_ms: int, now_ms: int) -> int | None:
+def last_passed_hour_or_day_end(time_ms: int | None, unit_ms: int, now_ms: int) -> int | None:
     """Return the end of the last hour or day that this time has passed.
 
     Nothing beyond this machine's clock: one record with a time of the year 9999 would say all that
@@ -149,7 +149,9 @@ class Signals:
 
     def on_landed(self, view: TableView) -> None:
         """Take a commit; costs a comparison, unless an hour or a day has passed."""
-        passed = self._last_passed_unit_end(view.record.valid_through_ms if view.record else None)
+        passed = self._last_passed_hour_or_day_end(
+            view.record.valid_through_ms if view.record else None
+        )
         if passed is not None and passed > self._known_ms:
             self._thread.wake()
 
@@ -178,7 +180,7 @@ class Signals:
         # The note first: of two coordinators, an old one then knows what the new one has said.
         said = Said.from_offset_metadata(self._note.read())
         complete = read_completeness(self._settings)
-        passed = self._last_passed_unit_end(complete.through_ms)
+        passed = self._last_passed_hour_or_day_end(complete.through_ms)
         known = said.through_ms if said and said.uuid == complete.uuid else -1
         if passed is not None and passed > known:
             self._send_signal(complete, said, passed)
@@ -186,7 +188,7 @@ class Signals:
         elif said and time.monotonic() >= self._refresh_s:
             self._store_last_signal(said)
         self._known_ms = known
-        decided = self._last_passed_unit_end(complete.decided_ms)
+        decided = self._last_passed_hour_or_day_end(complete.decided_ms)
         return decided is None or decided <= known
 
     def _send_signal(self, complete: Complete, said: Said | None, passed: int) -> None:
@@ -206,8 +208,8 @@ class Signals:
         self._note.store(said.to_offset_metadata())
         self._refresh_s = time.monotonic() + _REFRESH_S
 
-    def _last_passed_unit_end(self, time_ms: int | None) -> int | None:
-        return last_passed_unit_end(time_ms, self._unit_ms, wall_ms())
+    def _last_passed_hour_or_day_end(self, time_ms: int | None) -> int | None:
+        return last_passed_hour_or_day_end(time_ms, self._unit_ms, wall_ms())
 
 
 def _format_time(time_ms: int) -> str:

@@ -55,7 +55,9 @@ class TableRead:
     outputs: tuple[OutputTable, ...]
 
 
-def read_commits_of_life(settings: SinkSettings, life: Sender, since_ms: int) -> TableRead:
+def read_commits_of_coordinator_life(
+    settings: SinkSettings, life: Sender, since_ms: int
+) -> TableRead:
     """Read what this life's coordinator has committed. Raises what reading a table raises."""
     with open_tables_read_only(settings) as tables:
         reader = tables.reader
@@ -142,7 +144,10 @@ class Lineage:
         self._note = GroupNote(settings.kafka, group, settings.control.topic)
         pauses = Pauses(between_s=settings.lineage.every_ms / 1000)
         self._thread = WokenThread(
-            "headgate-lineage", self._try_send_lineage_of_new_commits, pauses, self._send_end
+            "headgate-lineage",
+            self._try_send_lineage_of_new_commits,
+            pauses,
+            self._try_send_run_end,
         )
 
     def on_landed(self, view: TableView) -> None:  # noqa: ARG002 - it is read back when it is told
@@ -156,18 +161,18 @@ class Lineage:
     def _try_send_lineage_of_new_commits(self) -> bool:
         """Tell of new commits, and return whether all is told."""
         try:
-            read = read_commits_of_life(self._settings, self._life, self._since_ms)
+            read = read_commits_of_coordinator_life(self._settings, self._life, self._since_ms)
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
-            self._log_failure(error)
+            self._log_failure_if_new(error)
             return False
         if not read.own:
             return True
         if not self._is_started:
-            self._send_abort_of_former_run(read)
+            self._try_send_abort_of_former_run(read)
             first = read.own[0]
             told = self._report_of_commit(read, first, Brought())
             self._is_started = self._try_send_event(
-                Kind.START, self._epoch_of_commit(read, first), told
+                Kind.START, self._lineage_run_of_commit(read, first), told
             )
             if not self._is_started:
                 return False
@@ -185,29 +190,29 @@ class Lineage:
             commits=len(new),
         )
         told = self._report_of_commit(read, newest, brought, code)
-        if not self._try_send_event(kind, self._epoch_of_commit(read, newest), told):
+        if not self._try_send_event(kind, self._lineage_run_of_commit(read, newest), told):
             return False
         self._told = int(newest.record.transaction.number)
         self._since_ms = newest.committed_ms
         return True
 
-    def _send_abort_of_former_run(self, read: TableRead) -> None:
+    def _try_send_abort_of_former_run(self, read: TableRead) -> None:
         """End the run of the epoch before, unless its coordinator has done so."""
         before = read.before
         if before is None:
             return
-        epoch = self._epoch_of_commit(read, before)
+        epoch = self._lineage_run_of_commit(read, before)
         try:
             ended = json.loads(self._note.read() or "[]")
         except (HeadgateError, ValueError) as error:
-            self._log_failure(error)
+            self._log_failure_if_new(error)
             self._count(names.LINEAGE_DROPPED, 1, {})
             return
         if ended == [read.uuid, epoch.number]:
             return
         self._try_send_event(Kind.ABORT, epoch, self._report_of_commit(read, before, Brought()))
 
-    def _send_end(self) -> None:
+    def _try_send_run_end(self) -> None:
         """Tell how the run ended, as far as a bounded wait allows."""
         if not self._is_started:
             return
@@ -217,18 +222,18 @@ class Lineage:
         named = error.code if isinstance(error, HeadgateError) else HeadgateError.code
         code = "" if orderly else named
         try:
-            read = read_commits_of_life(self._settings, self._life, self._since_ms)
+            read = read_commits_of_coordinator_life(self._settings, self._life, self._since_ms)
             if not read.own:
                 return
             if self._try_send_event_of_new_commits(
                 Kind.COMPLETE if orderly else Kind.FAIL, read, code
             ):
-                epoch = self._epoch_of_commit(read, read.own[-1])
+                epoch = self._lineage_run_of_commit(read, read.own[-1])
                 self._note.store(json.dumps([read.uuid, epoch.number]))
         except Exception as trouble:  # noqa: BLE001 - a report never stops the sink
-            self._log_failure(trouble)
+            self._log_failure_if_new(trouble)
 
-    def _epoch_of_commit(self, read: TableRead, commit: SinkCommit) -> Epoch:
+    def _lineage_run_of_commit(self, read: TableRead, commit: SinkCommit) -> Epoch:
         return Epoch(int(commit.record.transaction.epoch), read.uuid)
 
     def _report_of_commit(
@@ -258,13 +263,13 @@ class Lineage:
                 receiver.close()
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
             self._count(names.LINEAGE_DROPPED, 1, {})
-            self._log_failure(error)
+            self._log_failure_if_new(error)
             return False
         self._failing = ""
         self._count(names.LINEAGE_EVENTS, 1, {"event": kind.value.lower()})
         return True
 
-    def _log_failure(self, error: Exception) -> None:
+    def _log_failure_if_new(self, error: Exception) -> None:
         text = describe_trouble(error)
         if text != self._failing:
             _log.warning("lineage is not told, and its commits with the next event: %s", text)

@@ -25,7 +25,7 @@ def _count_nothing(_name: str, _amount: float, _labels: Mapping[str, str]) -> No
     """Do nothing: this sink is not measured."""
 
 
-def with_reports(
+def with_reported_commits(
     table: PrimaryTable,
     settings: SinkSettings,
     life: Sender,

@@ -158,7 +158,7 @@ def on_source_logs(
 ) -> Progress:
     """Take the sources' logs."""
     known = replace(before, logs={**before.logs, **logs})
-    return replace(known, still_since_s=_still_since_s(known, before.still_since_s, now_s))
+    return replace(known, still_since_s=_standstill_starts_s(known, before.still_since_s, now_s))
 
 
 def _with_stored_offsets(
@@ -174,10 +174,10 @@ def _with_stored_offsets(
         if stored.get(at) == after.stored.get(at)
     }
     moved = replace(after, stored=dict(stored), first_unstored_ms=first)
-    return replace(moved, still_since_s=_still_since_s(moved, kept, now_s))
+    return replace(moved, still_since_s=_standstill_starts_s(moved, kept, now_s))
 
 
-def _still_since_s(
+def _standstill_starts_s(
     after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
 ) -> Mapping[TopicPartition, float]:
     """Return since when partitions stand still; one that nobody reads yet does not."""

@@ -133,7 +133,7 @@ class SinkMeters:
         """Note that this process was asked to end."""
         self._draining = True
 
-    def note_waiting(self, why: str = "stopped by a person") -> None:
+    def note_left_group_to_wait(self, why: str = "stopped by a person") -> None:
         """Note that this process has left the group, and waits."""
         self._resting, self._state = why, None
 
@@ -203,7 +203,7 @@ class SinkMeters:
             self._life = CoordinatorMeters(self, life, self._settings)
             return self._life
 
-    def on_life_end(self, life: CoordinatorMeters) -> None:
+    def on_coordinator_life_end(self, life: CoordinatorMeters) -> None:
         with self._lock:
             if self._life is life:
                 self._life = None
@@ -261,14 +261,14 @@ class CoordinatorMeters:
         self._meters = meters
         self._sender = life
         self._settings = settings
-        self._window_s = settings.coordinator.overdue_ms / 1000
+        self._window_s = settings.coordinator.overdue_after_ms / 1000
         self._lock = threading.Lock()
         self._progress = coordinator_progress.Progress()
         self._begun_ms = wall_ms()
         self.maintenance = MaintenanceMeters(meters.count, wall_ms)
 
     def close(self) -> None:
-        self._meters.on_life_end(self)
+        self._meters.on_coordinator_life_end(self)
 
     @property
     def progress(self) -> coordinator_progress.Progress:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -34,7 +34,7 @@ class LagLookout:
         self._meters = meters
         self._ended = threading.Event()
         self._thread = threading.Thread(
-            target=in_same_sink_context(self._run), name="headgate-lag", daemon=True
+            target=bound_to_current_sink(self._run), name="headgate-lag", daemon=True
         )
         self._thread.start()
 

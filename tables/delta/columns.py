@@ -197,11 +197,11 @@ def _delta_type(column_type: Type, name: str) -> Any:
     )
 
 
-def unrepeated_leaf_types(columns: Struct, path: Path = ()) -> Iterator[tuple[Path, Type]]:
+def single_valued_leaf_types(columns: Struct, path: Path = ()) -> Iterator[tuple[Path, Type]]:
     """Yield every column that has one value per row, with its path."""
     for column in columns.fields:
         at = (*path, column.name)
         if isinstance(column.type, Struct):
-            yield from unrepeated_leaf_types(column.type, at)
+            yield from single_valued_leaf_types(column.type, at)
         elif isinstance(column.type, str):
             yield at, column.type

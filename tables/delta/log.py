@@ -22,7 +22,7 @@ from headgate.control_protocol.commit_record_codec import (
     sink_in_summary,
     topic_ids_if_readable,
 )
-from headgate.control_protocol.errors import LogUnreadable, first_line_of_error
+from headgate.control_protocol.errors import LogUnreadable, type_and_first_line_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import ForeignSnapshot, SinkCommit
 
@@ -96,7 +96,7 @@ class LogEntry:
 
 def log_unreadable_error(path: str, why: Exception) -> LogUnreadable:
     return LogUnreadable(
-        f"the log of a Delta table is damaged: {path}: {first_line_of_error(why)}",
+        f"the log of a Delta table is damaged: {path}: {type_and_first_line_of(why)}",
         "restore its files from a backup, or drop the table; docs/table-formats/delta.md says more",
     )
 
@@ -119,18 +119,18 @@ class Log:
         except UnicodeDecodeError as error:
             raise log_unreadable_error(path, error) from error
 
-    def walk_lineage(self, head: int) -> Iterator[LogEntry | None]:
+    def walk_back_from_head(self, head: int) -> Iterator[LogEntry | None]:
         """Yield versions from the head to the first, without those that a restore undid.
 
         The last one is ``None`` if the way back is not known any more.
         """
-        return walk_lineage_with(self.read_entry, head)
+        return walk_back_from_head_with(self.read_entry, head)
 
 
-def walk_lineage_with(
+def walk_back_from_head_with(
     read: Callable[[int], LogEntry | None], head: int
 ) -> Iterator[LogEntry | None]:
-    """Do the same as ``Log.walk_lineage``, with any way to read an entry."""
+    """Do the same as ``Log.walk_back_from_head``, with any way to read an entry."""
     version: int | None = head
     while version is not None and version >= 0:
         entry = read(version)
@@ -217,12 +217,14 @@ class Walk:
         digest = Digest(
             version=entry.version,
             committed_ms=entry.committed_ms,
-            properties={k: v for k, v in entry.commit_properties.items() if _is_record_property(k)},
+            properties={
+                k: v for k, v in entry.commit_properties.items() if _is_commit_record_property(k)
+            },
             operation=entry.operation,
             replaces=entry.is_restore or not changes,
             added_files=len(added),
             added_rows=sum(map(row_count_of, added)),
-            row_deletes=sum(map(_deleted_row_count, added)),
+            row_deletes=sum(map(_deletion_vector_row_count, added)),
         )
         for add in added:
             self._note_added_file(add, entry.version)
@@ -251,10 +253,10 @@ def row_count_of(action: Mapping[str, Any]) -> int:
     return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
 
 
-def _is_record_property(name: str) -> bool:
+def _is_commit_record_property(name: str) -> bool:
     """Keep only record properties: a ledger's versions also repeat which tables it has filled."""
     return name.startswith("headgate.") and not is_filled_table_property(name)
 
 
-def _deleted_row_count(added: Mapping[str, Any]) -> int:
+def _deletion_vector_row_count(added: Mapping[str, Any]) -> int:
     return int((added.get("deletionVector") or {}).get("cardinality", 0))

@@ -17,16 +17,16 @@ from headgate.control_protocol.errors import (
     TableMissing,
     TableUnfit,
     Unreachable,
-    first_line_of_error,
+    type_and_first_line_of,
 )
 from headgate.control_protocol.table_format import FileSchema, TableSpec, schema_id_of_text
 from headgate.tables.delta.columns import can_partition_by, columns_from_delta
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable_error
 from headgate.tables.delta.protocol_trial import (
+    commit_refusal_or_empty,
     delta_library_version,
-    describe_commit_refusal,
-    describe_read_refusal,
+    read_refusal_or_empty,
 )
 from headgate.tables.delta.unsupported_years import year_check_for
 from headgate.tables.storage.file_io import is_s3_files, open_file_io
@@ -106,14 +106,14 @@ class DeltaLocation:
                 break
             except DeltaError as error:
                 failure = error
-                messages.add(first_line_of_error(error))
+                messages.add(type_and_first_line_of(error))
                 time.sleep(_PAUSE_S)
         else:
             if len(messages) == 1:
                 self._require_supported_protocol()
                 raise log_unreadable_error(f"{self.location}/_delta_log", failure) from failure
             raise Unreachable(
-                f"Delta table {self.name} cannot be read: {first_line_of_error(failure)}"
+                f"Delta table {self.name} cannot be read: {type_and_first_line_of(failure)}"
             )
         require_fit_table(self.name, table)
         return table
@@ -121,10 +121,10 @@ class DeltaLocation:
     def _require_supported_protocol(self) -> None:
         """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
         try:
-            why = describe_read_refusal(self.open_folder())
+            why = read_refusal_or_empty(self.open_folder())
         except OSError as error:
             raise Unreachable(
-                f"Delta table {self.name} cannot be read: {first_line_of_error(error)}"
+                f"Delta table {self.name} cannot be read: {type_and_first_line_of(error)}"
             ) from error
         if why:
             raise _unsupported_protocol_error(self.name, why)
@@ -140,7 +140,7 @@ class DeltaLocation:
             ) from error
         except OSError as error:
             raise Unreachable(
-                f"Delta table {self.name} cannot be read: {first_line_of_error(error)}"
+                f"Delta table {self.name} cannot be read: {type_and_first_line_of(error)}"
             ) from error
 
 
@@ -194,8 +194,8 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
             "a sink that stood still would take it for a table it never wrote to",
             f"unset {_TXN_RETENTION}",
         )
-    _require_log_retention(name, properties.get(_LOG_RETENTION) or "")
-    if why := describe_commit_refusal(table):
+    _require_log_retention_long_enough(name, properties.get(_LOG_RETENTION) or "")
+    if why := commit_refusal_or_empty(table):
         raise _unsupported_protocol_error(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
     for column in partition_columns_of(table):
@@ -221,7 +221,7 @@ def _unsupported_feature_error(name: str, has: str) -> TableUnfit:
     )
 
 
-def _require_log_retention(name: str, interval: str) -> None:
+def _require_log_retention_long_enough(name: str, interval: str) -> None:
     days = _DAYS.search(interval)
     if _SHORT.search(interval) or (days and int(days[1]) < _LOG_DAYS_MIN):
         raise TableUnfit(

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, __version__
 
-from headgate.control_protocol.errors import first_line_of_error
+from headgate.control_protocol.errors import type_and_first_line_of
 from headgate.tables.storage.file_store import Folder
 
 _VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\..*parquet)")
@@ -28,7 +28,7 @@ _READER_NAMES, _WRITER_NAMES = 3, 7
 _PLAIN = '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true,"metadata":{}}]}'
 
 
-def describe_commit_refusal(table: DeltaTable) -> str:
+def commit_refusal_or_empty(table: DeltaTable) -> str:
     """Return why delta-rs commits to no table of this protocol and metadata, or nothing."""
     supported = table.protocol()
     protocol: dict[str, Any] = {
@@ -40,7 +40,7 @@ def describe_commit_refusal(table: DeltaTable) -> str:
     if supported.writer_features or supported.min_writer_version == _WRITER_NAMES:
         protocol["writerFeatures"] = sorted(supported.writer_features or ())
     metadata = table.metadata()
-    return _refusal_of_trial_commit(
+    return _trial_commit_refusal_or_empty(
         json.dumps(protocol),
         table.schema().to_json(),
         tuple(metadata.partition_columns),
@@ -48,14 +48,14 @@ def describe_commit_refusal(table: DeltaTable) -> str:
     )
 
 
-def describe_read_refusal(folder: Folder) -> str:
+def read_refusal_or_empty(folder: Folder) -> str:
     """Return why delta-rs does not read tables of the protocol that a log names, or nothing.
 
     For a log that it does not read: that may be damage, and it may be a protocol that is newer.
     Raises ``OSError``.
     """
     protocol = _newest_protocol_of(folder)
-    return _refusal_of_trial_commit(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
+    return _trial_commit_refusal_or_empty(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
 
 
 def delta_library_version() -> str:
@@ -63,7 +63,7 @@ def delta_library_version() -> str:
 
 
 @lru_cache(maxsize=128)
-def _refusal_of_trial_commit(
+def _trial_commit_refusal_or_empty(
     protocol: str,
     schema: str,
     partition_by: tuple[str, ...],
@@ -83,12 +83,12 @@ def _refusal_of_trial_commit(
             log = Path(folder) / "_delta_log"
             log.mkdir()
             (log / f"{0:020}.json").write_text("\n".join(lines))
-            return _refusal_of_commit_in(folder, partition_by)
+            return _try_commit_in(folder, partition_by)
     except OSError:  # no place for the trial: the first commit shows it
         return ""
 
 
-def _refusal_of_commit_in(folder: str, partition_by: Iterable[str]) -> str:
+def _try_commit_in(folder: str, partition_by: Iterable[str]) -> str:
     try:
         table = DeltaTable(folder)
         table.create_write_transaction(
@@ -101,7 +101,7 @@ def _refusal_of_commit_in(folder: str, partition_by: Iterable[str]) -> str:
             ),
         )
     except Exception as error:  # noqa: BLE001 - whatever it says, a sink could not commit
-        return first_line_of_error(error)
+        return type_and_first_line_of(error)
     return ""
 
 

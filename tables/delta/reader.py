@@ -93,7 +93,7 @@ class DeltaReader:
         if self._table.deletion_vectors().read_all().num_rows:
             raise NotImplementedError("the table has deletion vectors, which are not read here")
         files = self.live_files()
-        every = zip(files, self._partition_values, strict=True)
+        every = zip(files, self._partition_values_of_live_files, strict=True)
         return len(files), (self._file_rows(file, columns, values) for file, values in every)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class DeltaReader:
         return pa.table(self._table.get_add_actions())
 
     @property
-    def _partition_values(self) -> list[Mapping[str, Any]]:
+    def _partition_values_of_live_files(self) -> list[Mapping[str, Any]]:
         """Return the log's values for each live file, whose columns the file may lack."""
         if "partition" not in self._live_add_actions.column_names:
             return [{}] * len(self._live_add_actions)
@@ -131,11 +131,11 @@ class DeltaReader:
     def _walk_log(self, newest: Newest | None = None) -> Walk:
         """Walk the versions; each takes a request, and only its digest is kept."""
         walk = Walk(self._live_add_actions["path"].to_pylist() if newest is None else ())
-        for entry in self._log.walk_lineage(self._table.version()):
+        for entry in self._log.walk_back_from_head(self._table.version()):
             if entry is None:
                 break
             walk.add_entry(entry)
-            if newest and newest.has_enough(len(walk.digests), entry.committed_ms):
+            if newest and newest.is_satisfied_by(len(walk.digests), entry.committed_ms):
                 break
         return walk
 

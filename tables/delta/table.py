@@ -35,7 +35,7 @@ from headgate.control_protocol.errors import (
     TableChanged,
     TableMissing,
     Unreachable,
-    first_line_of_error,
+    type_and_first_line_of,
 )
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
@@ -52,7 +52,7 @@ from headgate.control_protocol.table_history import ONLY_BRANCH
 from headgate.tables.delta.columns import (
     columns_from_delta,
     partition_value_text,
-    unrepeated_leaf_types,
+    single_valued_leaf_types,
 )
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.open_table import (
@@ -64,7 +64,7 @@ from headgate.tables.delta.open_table import (
     schema_id_of_parts,
 )
 from headgate.tables.delta.statistics import statistics_json
-from headgate.tables.missing_files import check_lost_files
+from headgate.tables.missing_files import find_refusal_for_lost_files
 from headgate.tables.neutral_schema import file_facts_of
 from headgate.tables.neutral_schema import layout_id_of as layout_id_of_file
 
@@ -111,7 +111,7 @@ class DeltaSinkTable:
             return self._build_view(table)
         except OSError as error:
             raise Unreachable(
-                f"the log of {self._place.name} cannot be read: {first_line_of_error(error)}"
+                f"the log of {self._place.name} cannot be read: {type_and_first_line_of(error)}"
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
@@ -127,13 +127,13 @@ class DeltaSinkTable:
             try:
                 self._place.require_conditional_puts()
             except OSError as error:
-                return Unknown(f"nothing was sent: {first_line_of_error(error)}")
+                return Unknown(f"nothing was sent: {type_and_first_line_of(error)}")
             self._store_tried = True
         try:
-            if lost := check_lost_files(self._folder, attempt.files):
+            if lost := find_refusal_for_lost_files(self._folder, attempt.files):
                 return lost
         except OSError as error:
-            return Unknown(f"nothing was sent: {first_line_of_error(error)}")
+            return Unknown(f"nothing was sent: {type_and_first_line_of(error)}")
         attempt_id = uuid.uuid4().hex
         added = [self._build_add_action(table, file) for file in attempt.files]
         try:
@@ -149,7 +149,7 @@ class DeltaSinkTable:
         table = self._load()
         for file in files:
             self._build_add_action(table, file)
-        if lost := check_lost_files(self._folder, files):
+        if lost := find_refusal_for_lost_files(self._folder, files):
             raise _table_changed_error(self._place.name, lost.reason)
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class DeltaSinkTable:
     def _find_layout_by_schema_id(self, table: DeltaTable, schema_id: int) -> _Columns | None:
         """Return columns that the table has or had: any process may deliver decided files."""
         if schema_id not in self._layouts:
-            for entry in self._log.walk_lineage(table.version()):
+            for entry in self._log.walk_back_from_head(table.version()):
                 for schema, partitions in entry.schemas_and_partitions if entry else ():
                     number = schema_id_of_parts(schema, partitions)
                     columns = columns_from_delta(self._place.name, schema)
@@ -207,7 +207,7 @@ class DeltaSinkTable:
     def _build_view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._find_tag_version(table)
         summary = self._read_tag_properties(tag)
-        way, reached = self._walk_to_tag(head, tag)
+        way, reached = self._walk_past_tag(head, tag)
         records = (decode(self._sink, summary) for summary in way if summary is not None)
         newest = next((record for record in records if record), None)
         return TableView(
@@ -225,7 +225,7 @@ class DeltaSinkTable:
             filled=filled_table_uuids(self._sink, summary),
         )
 
-    def _walk_to_tag(
+    def _walk_past_tag(
         self, head: int, tag: int | None
     ) -> tuple[list[_CommitProperties | None], Lineage]:
         """Return the properties of versions back to the tag and some before it; and the lineage.
@@ -234,7 +234,7 @@ class DeltaSinkTable:
         """
         way: list[_CommitProperties | None] = []
         lineage: Lineage | None = None
-        for entry in self._log.walk_lineage(head):
+        for entry in self._log.walk_back_from_head(head):
             way.append(entry.commit_properties if entry else None)
             if entry is None:
                 lineage = lineage or Lineage.UNDECIDABLE
@@ -322,16 +322,18 @@ class DeltaSinkTable:
         Hooks run after the commit: a failing hook fails a call that has landed.
         """
         if not isinstance(raised, (DeltaError, OSError)) or isinstance(raised, ConnectionError):
-            return Unknown(first_line_of_error(raised))
+            return Unknown(type_and_first_line_of(raised))
         try:
             entry = self._log.read_entry(version)
         except OSError as error:
-            return Unknown(f"{first_line_of_error(raised)}, and then: {first_line_of_error(error)}")
+            return Unknown(
+                f"{type_and_first_line_of(raised)}, and then: {type_and_first_line_of(error)}"
+            )
         if entry is None:
-            return Unknown(first_line_of_error(raised))
+            return Unknown(type_and_first_line_of(raised))
         if entry.commit_properties.get(_ATTEMPT) == attempt_id:
             return self._landed_outcome(attempt, version)
-        return Refused(first_line_of_error(raised))
+        return Refused(type_and_first_line_of(raised))
 
     def _build_add_action(self, table: DeltaTable, file: WrittenFile) -> AddAction:
         """Raises ``TableChanged`` for files with columns that the table no longer has."""
@@ -346,7 +348,7 @@ class DeltaSinkTable:
             raise _table_changed_error(
                 name, f"{file.path} was written for other columns than the table has now"
             )
-        facts, types = file_facts_of(file, *written), dict(unrepeated_leaf_types(written[0]))
+        facts, types = file_facts_of(file, *written), dict(single_valued_leaf_types(written[0]))
         values = {
             column: partition_value_text(types[(column,)], value)
             for column, value in facts.partition.items()

@@ -10,7 +10,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     TableFormatUnknown,
     TableMissing,
-    first_line_of_error,
+    type_and_first_line_of,
 )
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import SinkTable
@@ -26,7 +26,7 @@ from headgate.control_protocol.table_history import TableReader
 from headgate.tables.delta.columns import delta_schema_from_columns, require_partitionable
 from headgate.tables.delta.locations import require_supported_location
 from headgate.tables.storage.file_io import open_file_io
-from headgate.tables.storage.file_store import folders_in
+from headgate.tables.storage.file_store import folder_names_in
 
 if TYPE_CHECKING:
     from headgate.tables.delta.open_table import DeltaLocation
@@ -103,9 +103,11 @@ class DeltaFormat(TableFormat):
 
         parent = _location_of_spec(beside).location.rpartition("/")[0]
         try:
-            return folders_in(open_file_io(beside.storage, parent), parent)
+            return folder_names_in(open_file_io(beside.storage, parent), parent)
         except OSError as error:
-            raise Unreachable(f"{parent} cannot be listed: {first_line_of_error(error)}") from error
+            raise Unreachable(
+                f"{parent} cannot be listed: {type_and_first_line_of(error)}"
+            ) from error
 
     def _create_table(self, place: DeltaLocation, spec: TableSpec) -> None:
         """Create the table.
@@ -131,7 +133,7 @@ class DeltaFormat(TableFormat):
         except (DeltaError, OSError) as error:
             raise Unreachable(
                 f"Delta table {spec.name} cannot be made at {place.location}: "
-                f"{first_line_of_error(error)}",
+                f"{type_and_first_line_of(error)}",
                 "grant write access to the place, or correct table.properties",
             ) from error
 

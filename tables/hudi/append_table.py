@@ -15,7 +15,7 @@ from headgate.tables.hudi.commits import HudiCommits, Moved, rolled_back_refusal
 from headgate.tables.hudi.jvm import error_text
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.missing_files import check_lost_files
+from headgate.tables.missing_files import find_refusal_for_lost_files
 from headgate.tables.storage.file_store import Folder
 
 _STAMPS_OPEN = 8
@@ -91,7 +91,7 @@ class HudiSinkTable(HudiCommits):
         return named.pop() if named else self._reserve_instant(java)
 
     def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
-        return check_lost_files(self._place.folder, attempt.files)
+        return find_refusal_for_lost_files(self._place.folder, attempt.files)
 
 
 # Manages files that are staged in our folder below a Hudi table until they become Hudi's.

@@ -102,7 +102,7 @@ def require_partitionable(columns: Struct, partition_by: Sequence[str]) -> None:
             )
 
 
-def require_record_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
+def require_supported_record_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
     """Raise ``ConfigurationError`` for a record key that the table could not be filled with."""
     key_column = next((column for column in columns.fields if column.name == key), None)
     if key_column is None or key_column.type not in KEY_TYPES or not key_column.required:
@@ -161,7 +161,7 @@ def _avro_value_type(column: Column, path: Path) -> Any:
 def _avro_type(column_type: Type, path: Path) -> Any:
     match column_type:
         case Struct(fields):
-            form = {"type": "record", **_unique_type_name(path[-1], path)}
+            form = {"type": "record", **_unique_name_and_namespace(path[-1], path)}
             return {**form, "fields": [_avro_field(each, path) for each in fields]}
         case ListOf(element):
             return {"type": "array", "items": _avro_value_type(element, (*path, "element"))}
@@ -182,7 +182,7 @@ def _avro_type(column_type: Type, path: Path) -> Any:
     )
 
 
-def _unique_type_name(name: str, path: Path) -> dict[str, str]:
+def _unique_name_and_namespace(name: str, path: Path) -> dict[str, str]:
     """Name a type within its column, since no two types may have one name."""
     return {"name": name, "namespace": dotted_path((_INSIDE, *path[:-1]))}
 
@@ -190,7 +190,7 @@ def _unique_type_name(name: str, path: Path) -> dict[str, str]:
 def _avro_decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
     size = next(n for n in range(1, 17) if 10**precision <= 2 ** (8 * n - 1))
     name = f"fixed_{path[-1]}"
-    named = _unique_type_name(name, path) if len(path) > 1 else {"name": name}
+    named = _unique_name_and_namespace(name, path) if len(path) > 1 else {"name": name}
     form = {"type": "fixed", **named, "size": size, "logicalType": "decimal"}
     return {**form, "precision": precision, "scale": scale}
 
@@ -200,10 +200,10 @@ def _refused_type_text(column_type: Type) -> str:
 
 
 def _parse_column(table: str, form: Mapping[str, Any]) -> Column:
-    return _parse_item(table, form["name"], form["type"], form["name"])
+    return _parse_field_or_item(table, form["name"], form["type"], form["name"])
 
 
-def _parse_item(table: str, column: str, avro_type: Any, name: str = "") -> Column:
+def _parse_field_or_item(table: str, column: str, avro_type: Any, name: str = "") -> Column:
     """Read the item of a list or map, which has no name; ``column``: the column it belongs to."""
     required = True
     if isinstance(avro_type, list):
@@ -225,9 +225,9 @@ def _parse_type(table: str, name: str, form: Any) -> Type:
             case "record":
                 return Struct(tuple(_parse_column(table, each) for each in form["fields"]))
             case "array":
-                return ListOf(_parse_item(table, name, form["items"]))
+                return ListOf(_parse_field_or_item(table, name, form["items"]))
             case "map":
-                return MapOf("string", _parse_item(table, name, form["values"]))
+                return MapOf("string", _parse_field_or_item(table, name, form["values"]))
             case str() as plain if plain in _OURS:
                 return _OURS[plain]
     elif form in _OURS:

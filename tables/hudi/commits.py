@@ -82,7 +82,7 @@ class HudiCommits:
         self._sink = sink
         self._answer = answer
         self._java = java
-        self._location = place.files_address
+        self._location = place.participant_files_address
         self._reservations = Reservations(place, sink)
         self._open: tuple[TableConfig, HudiJava] | None = None
         self._begun: set[str] = set()
@@ -147,7 +147,7 @@ class HudiCommits:
         try:
             meta = java.load_meta_client()
             view, unkept = self._build_view(config, java, meta)
-            lost_lock_detection.require_filled_by_same_key(
+            lost_lock_detection.require_keyed_as_before(
                 view, self._place, self._sink, lambda: java.latest_slices(meta)
             )
             if stores_copy and unkept:
@@ -305,15 +305,15 @@ class HudiCommits:
             lambda instant: java.completion_time(meta, instant) is not None
         )
         for instant in sorted(self._unfinished_instants(java, meta) - first):
-            self._remove_instant(java, instant)
+            self._remove_unfinished_instant(java, instant)
 
-    def _remove_instant(self, java: HudiJava, instant: str) -> None:
+    def _remove_unfinished_instant(self, java: HudiJava, instant: str) -> None:
         def condemn_and_tell_if_unfinished(meta: object) -> bool:
             """Forbid the instant's completion; return whether something is left to remove."""
             self._reservations.forbid_completion(instant)
             return instant in self._unfinished_instants(java, meta)
 
-        java.remove_instant(instant, condemn_and_tell_if_unfinished)
+        java.remove_unfinished_instant(instant, condemn_and_tell_if_unfinished)
 
     def _begin_instant(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: put the instant on the timeline; H7: continue one that was begun."""
@@ -328,7 +328,7 @@ class HudiCommits:
         if instant in self._begun:
             return rolled_back_refusal(instant)
         if java.is_before_timeline(meta, instant):
-            self._remove_instant(java, instant)
+            self._remove_unfinished_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
         java.begin_instant(meta, instant)
         self._begun.add(instant)
@@ -442,11 +442,11 @@ class HudiCommits:
                     instant, _paths_of(java.file_statistics(meta, instant))
                 )
             elif instant < landed_instant and instant not in self._instants_of_unsettled_tokens():
-                self._remove_instant(java, instant)
-        self._reservations.remove_late_uncommitted_files(self._settled_files_finder(java, meta))
+                self._remove_unfinished_instant(java, instant)
+        self._reservations.remove_late_uncommitted_files(self._committed_files_finder(java, meta))
         self._reservations.forget_old_instants(landed_instant)
 
-    def _settled_files_finder(
+    def _committed_files_finder(
         self, java: HudiJava, meta: object
     ) -> Callable[[str], Collection[str] | None]:
         """Return a function that returns the files that a settled instant of the sink added."""

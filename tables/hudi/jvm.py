@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headgate.control_protocol.errors import HudiMissing
-from headgate.tables.jvm_start import start_jvm, with_spark_redaction
+from headgate.tables.jvm_start import start_jvm_unless_running, with_spark_redaction
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -89,7 +89,7 @@ def _open_spark_context(conf: Mapping[str, str]) -> Any:
     try:
         # Created in the main thread, it would handle Ctrl-C itself, which prevents an orderly end.
         with ThreadPoolExecutor(1) as aside:
-            aside.submit(start_jvm, SparkContext, conf_texts).result()
+            aside.submit(start_jvm_unless_running, SparkContext, conf_texts).result()
             context = aside.submit(SparkContext.getOrCreate, spark_conf).result()
         context.setLogLevel("OFF")
         _patch_stream_closing(context)

@@ -37,7 +37,7 @@ _Column = Any
 class Fold:
     """The changes of one commit, whose files exist.
 
-    ``note_table_rows`` comes before ``count_keys``.
+    ``note_table_rows`` comes before ``count_key_changes``.
     """
 
     def __init__(self, key: RowKey, numbered: Sequence[NumberedFile], folder: Folder) -> None:
@@ -48,7 +48,10 @@ class Fold:
         self._claimed = sum(file.records for file in files)
         self._paths = [file.path for file in files]
         gone = [file.kind is FileKind.KEYS for file in files]
-        read = [self._read_records(*of_file) for of_file in zip(self._paths, gone, strict=True)]
+        read = [
+            self._read_keys_and_coordinates(*of_file)
+            for of_file in zip(self._paths, gone, strict=True)
+        ]
         lengths = [len(part) for part in read]
         self._goes = np.repeat(gone, lengths)
         self._begins = np.cumsum([0, *lengths])
@@ -89,7 +92,7 @@ class Fold:
             has_origin = np.asarray(pc.is_valid(places[-1]))
             self._moved[numbers[other & has_origin]] = True
 
-    def count_keys(self) -> KeyCounts:
+    def count_key_changes(self) -> KeyCounts:
         """Count what happens to the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""
         records, keys = len(self._goes), self._keys.count
         if records != self._claimed:
@@ -132,7 +135,7 @@ class Fold:
         rows = self._last[self._goes[self._last] & self._live]
         return pa.table(self._values, names=list(self._key.key)).take(rows)
 
-    def _read_records(self, path: str, is_key_file: bool) -> pa.Table:  # noqa: FBT001 - of each file one
+    def _read_keys_and_coordinates(self, path: str, is_key_file: bool) -> pa.Table:  # noqa: FBT001 - of each file one
         """Return keys and coordinates, whatever their names in the file."""
         columns = [*self.wanted_columns, self._key.offset]
         if is_key_file:

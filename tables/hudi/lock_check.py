@@ -43,10 +43,10 @@ def require_fencing_lock(table: str, given: Mapping[str, str], where: str) -> No
             "no lock without it",
             f"set it in {where}, to what all writers of the table use",
         )
-    list(zookeeper_addresses(table, given[URL]))
+    list(parse_zookeeper_addresses(table, given[URL]))
 
 
-def zookeeper_addresses(table: str, url: str) -> Iterator[tuple[str, int]]:
+def parse_zookeeper_addresses(table: str, url: str) -> Iterator[tuple[str, int]]:
     """Yield the hosts and ports before ZooKeeper's folder (``zk1:2181,zk2/folder``).
 
     Raises ``ConfigurationError``.
@@ -76,7 +76,7 @@ _BYTES_MAX = 65_536
 def check_lock_server(table: str, settings: Mapping[str, str]) -> str:
     """Return which server answers. Raises ``Unreachable`` if none does, ``ConfigurationError``."""
     failures = []
-    for host, port in zookeeper_addresses(table, settings.get(URL, "")):
+    for host, port in parse_zookeeper_addresses(table, settings.get(URL, "")):
         at = f"{host}:{port}"
         try:
             answer = _ask_zookeeper(host, port)

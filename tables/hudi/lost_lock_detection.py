@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import HudiForked, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.tables.hudi.file_slices import Slice
-from headgate.tables.hudi.record_keys import BUCKET, index_type_of
+from headgate.tables.hudi.record_keys import BUCKET, require_supported_index_type
 from headgate.tables.hudi.table_properties import HudiLocation
 
 _LATE = "a coordinator that was stopped for long has landed after all"
@@ -94,7 +94,7 @@ _LOW = "0000"
 in 15 of a hundred of these."""
 
 
-def require_filled_by_same_key(
+def require_keyed_as_before(
     view: TableView,
     place: HudiLocation,
     sink: SinkName,
@@ -128,7 +128,7 @@ def _require_no_foreign_buckets(
             "fill a table with another index, or with one number of buckets "
             "(docs/table-formats/hudi.md)",
         )
-    if place.key and index_type_of(view.table, place.settings) == BUCKET:
+    if place.key and require_supported_index_type(view.table, place.settings) == BUCKET:
         return  # which compares the files with its own number of buckets
     if view.head is not None and has_bucket_numbers(list_live_slices()):
         raise TableUnfit(

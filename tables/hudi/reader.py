@@ -30,7 +30,7 @@ from headgate.tables.hudi.base_files import instant_of_file
 from headgate.tables.hudi.columns import quote_column
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.open_table import open_table
-from headgate.tables.hudi.record_keys import BUCKET, index_type_of
+from headgate.tables.hudi.record_keys import BUCKET, require_supported_index_type
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent_columns_filled
@@ -98,7 +98,10 @@ class HudiReader:
         )
         if instant is None or commit.record.keys is not None:  # rewritten files are not its rows
             return None
-        return [(self._address_of(path), rows) for path, rows in self._added_files(instant)]
+        return [
+            (self._address_of(path), rows)
+            for path, rows in self._paths_and_rows_of_instant(instant)
+        ]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._has_log_files:
@@ -144,7 +147,7 @@ class HudiReader:
     @cached_property
     def _puts_inserts_in_logs(self) -> bool:
         """Return whether new rows go to their buckets' logs, where Hudi counts them as updates."""
-        index = index_type_of(self._place.name, self._place.settings)
+        index = require_supported_index_type(self._place.name, self._place.settings)
         return self._config.merges_on_read and index == BUCKET
 
     @cached_property
@@ -188,7 +191,7 @@ class HudiReader:
     def _live_slices(self) -> list[Slice]:
         return self._java.latest_slices(self._meta)
 
-    def _added_files(self, instant: Instant) -> list[tuple[str, int]]:
+    def _paths_and_rows_of_instant(self, instant: Instant) -> list[tuple[str, int]]:
         return [
             (each.path, each.rows)
             for each in self._java.file_statistics(self._meta, instant.requested)

@@ -123,7 +123,7 @@ def require_same_key(table: str, key: RowKey, properties: Mapping[str, str]) -> 
         )
 
 
-def index_type_of(table: str, properties: Mapping[str, str]) -> str:
+def require_supported_index_type(table: str, properties: Mapping[str, str]) -> str:
     """Return the index that finds keys. Raises ``HudiUnsafe`` for unsupported ones."""
     name = properties.get(INDEX, SIMPLE)
     index = _INDEXES.get(name.upper())
@@ -144,7 +144,7 @@ def index_type_of(table: str, properties: Mapping[str, str]) -> str:
 
 def describe_buckets(table: str, properties: Mapping[str, str]) -> str:
     """Describe how the table's files are divided, which never changes; empty for other indexes."""
-    if index_type_of(table, properties) != BUCKET:
+    if require_supported_index_type(table, properties) != BUCKET:
         return ""
     return f"{properties[BUCKETS]} buckets of {properties.get(HASHED, 'the record key')}"
 

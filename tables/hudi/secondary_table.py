@@ -21,7 +21,7 @@ from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.table_properties import TableConfig
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.missing_files import check_lost_files
+from headgate.tables.missing_files import find_refusal_for_lost_files
 from headgate.tables.neutral_schema import file_facts_of, layout_id_of
 from headgate.tables.storage.file_store import Folder, name_below
 
@@ -46,7 +46,7 @@ class _Following(HudiCommits):
             except ValueError as error:
                 why = str(error)
             raise _table_changed_error(self._place.name, f"{file.path} {why}")
-        if lost := check_lost_files(self._place.folder, files):
+        if lost := find_refusal_for_lost_files(self._place.folder, files):
             raise _table_changed_error(self._place.name, lost.reason)
 
     def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:
@@ -55,7 +55,7 @@ class _Following(HudiCommits):
         The deliverer first makes sure that no other delivery can land that has already looked at
         the table.
         """
-        if lost := check_lost_files(self._place.folder, attempt.files):
+        if lost := find_refusal_for_lost_files(self._place.folder, attempt.files):
             raise Unreachable(f"{self._place.name} cannot be delivered: {lost.reason}")
         self._roll_back_unfinished_instants(java)
         self._delivering = [file.path for file in attempt.files]
@@ -90,7 +90,7 @@ class HudiSecondary(_Following):
 
     def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """Check the base files of this attempt only: the next one writes others."""
-        lost = check_lost_files(self._place.folder, attempt.files)
+        lost = find_refusal_for_lost_files(self._place.folder, attempt.files)
         return replace(lost, for_good=False) if lost else None
 
 

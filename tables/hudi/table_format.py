@@ -22,14 +22,18 @@ from headgate.control_protocol.table_format import (
     Use,
 )
 from headgate.control_protocol.table_history import TableReader
-from headgate.tables.hudi.columns import avro_schema_of, require_partitionable, require_record_key
+from headgate.tables.hudi.columns import (
+    avro_schema_of,
+    require_partitionable,
+    require_supported_record_key,
+)
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.record_keys import require_supported_key
 from headgate.tables.hudi.s3_locations import normalized_location, select_store_properties
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_configuration import KEY, require_no_ignored_settings, table_type_of
 from headgate.tables.storage.file_io import open_file_io
-from headgate.tables.storage.file_store import folders_in
+from headgate.tables.storage.file_store import folder_names_in
 
 
 class HudiFormat(TableFormat):
@@ -72,7 +76,7 @@ class HudiFormat(TableFormat):
             if spec.key:
                 require_supported_key(spec.columns, spec.key, spec.partition_by)
             elif key:
-                require_record_key(spec.columns, key, spec.partition_by)
+                require_supported_record_key(spec.columns, key, spec.partition_by)
 
     def create(self, spec: TableSpec) -> bool:
         place, made = HudiLocation.from_spec(spec), False
@@ -117,7 +121,7 @@ class HudiFormat(TableFormat):
         place = HudiLocation.from_spec(beside)
         parent = place.location.rpartition("/")[0]
         try:
-            return folders_in(open_file_io(place.storage, parent), parent)
+            return folder_names_in(open_file_io(place.storage, parent), parent)
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {error}") from error
 

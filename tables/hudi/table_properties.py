@@ -44,8 +44,8 @@ from headgate.tables.hudi.write_configuration import (
     OURS,
     SPARK,
     TIME_ZONE,
+    require_safe_writer_settings,
     secondary_properties,
-    writer_settings,
 )
 from headgate.tables.storage.file_store import Folder, open_folder
 
@@ -120,7 +120,7 @@ class HudiLocation:
             given = secondary_properties(
                 spec.name.rpartition(".")[2], spec.primary, given, keyed=keyed
             )
-        settings = writer_settings(spec.name, given, keyed=keyed)
+        settings = require_safe_writer_settings(spec.name, given, keyed=keyed)
         spark = {key: each for key, each in spec.storage.items() if key.startswith(SPARK)}
         storage = select_store_properties(location, spec.storage)
         return cls(spec.name, location, settings, spark, spec.key, follows, storage)
@@ -149,7 +149,7 @@ class HudiLocation:
         return self.name.rpartition(".")[2]
 
     @property
-    def files_address(self) -> str:
+    def participant_files_address(self) -> str:
         """Return the address below which participants write."""
         return f"{self.location}/{STAGED}" if self.key or self.follows else self.location
 
@@ -168,7 +168,7 @@ class HudiLocation:
                 uuid=config.uuid,
                 schema_id=config.schema_id,
                 columns=config.columns,
-                location=self.files_address,
+                location=self.participant_files_address,
                 partition_by=() if self.key else config.marking.partition_by,
                 values=values,
                 storage=self.storage,

@@ -39,13 +39,13 @@ from headgate.tables.hudi.record_keys import (
     GENERATOR,
     HASHED,
     INDEX,
-    index_type_of,
     key_writer_settings,
+    require_supported_index_type,
 )
 from headgate.tables.hudi.s3_locations import to_hadoop_address
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.missing_files import check_lost_files
+from headgate.tables.missing_files import find_refusal_for_lost_files
 from headgate.tables.storage.file_store import name_below
 
 # Upserts staged files with Hudi: one write by this process's Spark, committed like any other.
@@ -86,7 +86,7 @@ class HudiKeyedJava(HudiJava):
         fold.note_table_rows(
             self._read_live_rows(meta, fold.wanted_columns, [file for file, _ in numbered_files])
         )
-        counts = fold.count_keys()
+        counts = fold.count_key_changes()
         if not counts.inserted + counts.updated + counts.deleted:
             self.begin_empty_commit(meta, instant)
             return counts
@@ -97,7 +97,7 @@ class HudiKeyedJava(HudiJava):
             folder.remove_quietly([name for name, _ in folder.files_below(aside)])
         return counts
 
-    def written_file_names(self) -> list[str]:
+    def upserted_paths(self) -> list[str]:
         """Return the names of the files that the upsert has written."""
         return [str(each.getPath()) for each in self._hudi_statistics_of(())]
 
@@ -228,7 +228,7 @@ class HudiKeyedJava(HudiJava):
 
     def _writer_settings(self) -> Mapping[str, str]:
         config, given = self._place.read_config(), self._place.settings
-        index = index_type_of(self._place.name, given)
+        index = require_supported_index_type(self._place.name, given)
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
             **given,
@@ -281,7 +281,7 @@ class HudiKeyedTable(HudiCommits):
     def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""
         for begun in sorted(self._begun):
-            self._remove_instant(java, begun)
+            self._remove_unfinished_instant(java, begun)
             self._begun.discard(begun)
         return self._reserve_instant(java)
 
@@ -289,7 +289,7 @@ class HudiKeyedTable(HudiCommits):
         self, attempt: CommitAttempt, java: HudiJava, instant: str
     ) -> CommitAttempt | Refused:
         assert isinstance(java, HudiKeyedJava), "made for it"
-        if lost := check_lost_files(self._place.folder, attempt.files):
+        if lost := find_refusal_for_lost_files(self._place.folder, attempt.files):
             return lost
         keys, meta = KeyCounts(), java.load_meta_client()
         if attempt.files:
@@ -301,7 +301,7 @@ class HudiKeyedTable(HudiCommits):
     def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
         """Check what Hudi has written; the staged files were read."""
         assert isinstance(java, HudiKeyedJava), "made for it"
-        brought = java.written_file_names()
+        brought = java.upserted_paths()
         for path, size in zip(brought, self._place.folder.file_sizes(brought), strict=True):
             if size is None:
                 return Refused(f"others have removed {path}")
@@ -317,7 +317,7 @@ class HudiKeyedTable(HudiCommits):
         assert isinstance(java, HudiKeyedJava), "made for it"
         refusal = super()._check_before_commit(attempt, java, instant)
         if refusal and refusal.for_good:
-            self._place.folder.remove_quietly(java.written_file_names())
+            self._place.folder.remove_quietly(java.upserted_paths())
         return refusal
 
     def _remove_obsolete_staged_files(self, attempt: CommitAttempt) -> None:

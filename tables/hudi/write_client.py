@@ -53,7 +53,7 @@ def find_ghost_instants(
     )
 
 
-def is_ghost_merged(metadata_timeline: Any, instant: str) -> bool:
+def is_ghost_compacted(metadata_timeline: Any, instant: str) -> bool:
     """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
     instants = (
         i
@@ -250,7 +250,7 @@ class HudiJava:
         replaced = self._java.util.HashMap()
         writer.commitStats(instant, statistics, self._java_option(extra), action, replaced, inside)
 
-    def remove_instant(
+    def remove_unfinished_instant(
         self, instant: str, condemn_and_tell_if_unfinished: Callable[[Any], bool]
     ) -> None:
         """Remove what exists of an instant, its files first, unless it has been completed.
@@ -267,7 +267,7 @@ class HudiJava:
             if not condemn_and_tell_if_unfinished(meta):
                 return
             written = self._metadata_timeline()
-            if unmade := written is not None and is_ghost_merged(written, instant):
+            if unmade := written is not None and is_ghost_compacted(written, instant):
                 self._delete_metadata_table(meta)
                 meta = self.load_meta_client()
             if instant not in self.pending_instants(meta):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe
 from headgate.tables.hudi.lock_check import LOCK, LOCK_KEY, require_fencing_lock
-from headgate.tables.hudi.record_keys import INDEX, index_type_of
+from headgate.tables.hudi.record_keys import INDEX, require_supported_index_type
 
 # Lists settings of Hudi that would conflict with a sink's commits, with the reasons (H1).
 
@@ -188,7 +188,7 @@ _WHERE = "[table.properties], or tables.create.properties"
 _NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 
 
-def writer_settings(
+def require_safe_writer_settings(
     table: str, properties: Mapping[str, str], *, keyed: bool = False
 ) -> dict[str, str]:
     """Return Hudi's write configuration.
@@ -204,7 +204,7 @@ def writer_settings(
             )
     require_safe_settings(table, given, _WHERE, keyed=keyed)
     if keyed:
-        index_type_of(table, given)
+        require_supported_index_type(table, given)
     elif given.get(INDEX, "").upper() in _NOT_OF_APPENDS:
         raise HudiUnsafe(
             f"{table}: {INDEX} = {given[INDEX]}, but files that are appended have no Bloom "

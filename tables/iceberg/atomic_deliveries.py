@@ -77,7 +77,11 @@ class AtomicDeliveries:
             for delivery, call in zip(deliveries, ready, strict=True)
             if isinstance(delivery.table, IcebergTable) and isinstance(call, PreparedCommit)
         ]
-        conclude = self._send_together(pairs) if len(pairs) > 1 else IcebergTable.send_commit
+        conclude = (
+            self._send_together_and_choose_conclusion(pairs)
+            if len(pairs) > 1
+            else IcebergTable.send_commit
+        )
 
         def conclude_pair(
             pair: tuple[Delivery, PreparedCommit | DeliveryOutcome],
@@ -102,13 +106,15 @@ class AtomicDeliveries:
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
-    def _send_together(self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]) -> _ConcludeOne:
+    def _send_together_and_choose_conclusion(
+        self, pairs: Sequence[tuple[IcebergTable, PreparedCommit]]
+    ) -> _ConcludeOne:
         """Make the one call; return what then finds or sends each table's outcome."""
         changes = [_table_commit_request(call) for _, call in pairs]
         try:
             with ExitStack() as held:
                 for table, _ in sorted(pairs, key=lambda pair: pair[1].proposal.base.table):
-                    held.enter_context(table.call_lock)
+                    held.enter_context(table.table_change_lock)
                 self._catalog.commit_tables(changes)
         except _REFUSED as error:
             _log.warning(

@@ -35,10 +35,10 @@ from headgate.control_protocol.errors import (
     MissingRights,
     TableMissing,
     Unreachable,
-    first_line_of_error,
+    type_and_first_line_of,
 )
 from headgate.tables.iceberg.catalog_types import (
-    require_java_type,
+    require_supported_java_type,
     require_supported_type,
     require_tag_support,
 )
@@ -116,7 +116,7 @@ def load_catalog(
     """
     try:
         if jvm is not None:
-            kind = require_java_type(name, properties)
+            kind = require_supported_java_type(name, properties)
             return _install_own_file_io(
                 JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s)
             )
@@ -131,10 +131,10 @@ def load_catalog(
 
 def translate_catalog_error(error: Exception, what: str) -> HeadgateError:
     """Translate an error of pyiceberg; its message begins with ``what`` went wrong."""
-    said = f"{what}: {first_line_of_error(error)}"
+    said = f"{what}: {type_and_first_line_of(error)}"
     if isinstance(error, HeadgateError):
         return error
-    if _is_not_rest_answer(error):  # before its type counts: what fails is only the reading
+    if _is_unreadable_rest_answer(error):  # before its type counts: what fails is only the reading
         return Unreachable(
             f"{what}: what answers there is no REST catalog", "correct catalog.properties.uri"
         )
@@ -151,7 +151,7 @@ def translate_catalog_error(error: Exception, what: str) -> HeadgateError:
             return ConfigurationError(said, "check the catalog's properties")
     if operation := refused_operation_of(error):
         return MissingRights(
-            f"{what}: {operation} is refused: {first_line_of_error(error)}",
+            f"{what}: {operation} is refused: {type_and_first_line_of(error)}",
             "check the keys or the role for the catalog, and for the table's files",
         )
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
@@ -161,7 +161,7 @@ def translate_catalog_error(error: Exception, what: str) -> HeadgateError:
     return Unreachable(said, "is the catalog up, and its address right?")
 
 
-def _is_not_rest_answer(error: Exception) -> bool:
+def _is_unreadable_rest_answer(error: Exception) -> bool:
     """Return whether something answered that says nothing a REST catalog would say."""
     kind, text = type(error).__name__, str(error)
     unread = kind == "ValidationError" and "ConfigResponse" in text
@@ -171,7 +171,7 @@ def _is_not_rest_answer(error: Exception) -> bool:
 def translate_metadata_error(error: Exception, what: str) -> HeadgateError:
     """Do as ``translate_catalog_error`` for fetched metadata: what does not decode is damaged."""
     if isinstance(error, UNDECODED) and not isinstance(error, FileDamaged):
-        said = f"its metadata cannot be decoded: {first_line_of_error(error)}"
+        said = f"its metadata cannot be decoded: {type_and_first_line_of(error)}"
         return LogUnreadable(f"{what}: {said}", _RESTORE)
     return translate_catalog_error(error, what)
 

@@ -70,7 +70,7 @@ def require_supported_type(name: str, properties: Mapping[str, object]) -> str:
     return kind
 
 
-def require_java_type(name: str, properties: Mapping[str, object]) -> str:
+def require_supported_java_type(name: str, properties: Mapping[str, object]) -> str:
     """Do as ``require_supported_type``, for a catalog that is reached through Java."""
     if own := properties.get("catalog-impl"):
         raise CatalogRefused(

@@ -26,7 +26,9 @@ class CommitLock:
             self._landed_s = time.monotonic()
             self._landed.notify_all()
 
-    def wait_for_commit(self, idle_after_s: float, recent_within_s: float = 0.0) -> None:
+    def wait_for_commit_unless_recent(
+        self, idle_after_s: float, recent_within_s: float = 0.0
+    ) -> None:
         """Wait for the next commit to land; return at once if the last one was recent.
 
         That is at most ``recent_within_s`` ago. A table without a commit for ``idle_after_s`` is

@@ -139,7 +139,7 @@ class CommitRequest:
                 min_snapshots_to_keep=None,
             ),
             *self._property_updates(),
-            *self._tag_update_for_old_head(),
+            *self._tag_updates_keeping_old_head(),
         )
 
     def _property_updates(self) -> Iterator[TableUpdate]:
@@ -159,7 +159,7 @@ class CommitRequest:
         key = {} if self.key is None else {key_columns_property(self.record.sink): self.key}
         return {marker: "true", **key}
 
-    def _tag_update_for_old_head(self) -> tuple[TableUpdate, ...]:
+    def _tag_updates_keeping_old_head(self) -> tuple[TableUpdate, ...]:
         if self.back is None:
             return ()
         kept = SetSnapshotRefUpdate(

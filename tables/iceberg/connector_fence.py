@@ -92,7 +92,7 @@ def find_fenced_connector(
     return FencedConnector(group, tuple(since_takeover)) if group else None
 
 
-def fence_to_repeat(sink: SinkName, properties: Mapping[str, str]) -> dict[str, str]:
+def fence_properties_to_repeat(sink: SinkName, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what the next commit repeats of the sink's newest snapshot: nothing after a week."""
     text = properties.get(_takeover_property_name(sink))
     if text is None:

@@ -59,7 +59,7 @@ class UnsentRows:
         if progress and progress.table_uuid != str(table.metadata.table_uuid):
             progress = None
         line = self._snapshots_back_to_last_sent(table, progress)
-        if progress and line and _is_no_snapshot_missing_after(line[-1][0], progress):
+        if progress and line and _follows_without_gap(line[-1][0], progress):
             for snapshot, record in reversed(line):
                 if record and snapshot.snapshot_id != progress.snapshot_id:
                     files = scan_tasks_of_added_files(table, snapshot) if record.records else ()
@@ -71,7 +71,7 @@ class UnsentRows:
                 rows = self._scan_possibly_unsent(table, snapshot, progress)
                 yield Portion(rows, _progress_up_to(table, snapshot, record))
 
-    def last_rows_of_newest_commit(
+    def last_rows_of_newest_commit_with_rows(
         self, count: int, columns: tuple[str, ...], rows_read_max: int
     ) -> list[dict[str, Any]]:
         """Return the last rows of the newest commit with some, of its first ``rows_read_max``.
@@ -126,7 +126,7 @@ class UnsentRows:
         return scan_rows(table, snapshot, scan.plan_files(), predicate)
 
 
-def _is_no_snapshot_missing_after(oldest: Snapshot, progress: Progress) -> bool:
+def _follows_without_gap(oldest: Snapshot, progress: Progress) -> bool:
     """Return whether no snapshot between the two is missing: quiet tables' parents expire early."""
     next_number = progress.sequence_number + 1
     return oldest.snapshot_id == progress.snapshot_id or oldest.sequence_number == next_number

@@ -32,7 +32,7 @@ from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lineage
 from headgate.tables.iceberg.tag_lineage import (
     ancestors_of,
-    find_lineage,
+    compare_branch_with_tag,
     sequence_number_of,
     snapshots_by_id,
     summary_properties_of,
@@ -45,8 +45,11 @@ _BYTES_MAX = 64 * 1024 * 1024
 
 
 def decide_lineage(table: Table, branch: str, sink: SinkName) -> Lineage:
-    """Do as ``find_lineage``; if that cannot tell, use what survived. Raises what storage does."""
-    lineage = find_lineage(table.metadata, branch, sink)
+    """Do as ``compare_branch_with_tag``, and use what survived if that cannot tell.
+
+    Raises what storage does.
+    """
+    lineage = compare_branch_with_tag(table.metadata, branch, sink)
     if lineage is not Lineage.UNDECIDABLE:
         return lineage
     metadata = table.metadata

@@ -34,7 +34,7 @@ from headgate.control_protocol.table_history import (
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.tag_lineage import (
     deleted_records_of,
-    find_other_sinks,
+    find_topics_of_other_sinks,
     summary_properties_of,
 )
 
@@ -74,7 +74,7 @@ def read_history(
         unreadable=tuple(unreadable),
         tagged=tagged,
         filled=filled_table_uuids(sink, metadata.properties),
-        others=find_other_sinks(metadata, branch, sink),
+        others=find_topics_of_other_sinks(metadata, branch, sink),
         deleted=deleted_records_of(sink, metadata.properties),
         expired_rows=expired_row_count(sink, metadata.properties),
         expired_before_ms=expired_before_ms(sink, metadata.properties),

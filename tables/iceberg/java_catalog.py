@@ -439,9 +439,9 @@ class JavaCatalog(Catalog):
     def _read_table(self, names: Identifier) -> _Read:
         operations = self._table_operations(names)
         vended = dict(operations.io().properties()) if self.kind == "rest" else {}
-        return self._metadata_to_json(operations.current(), vended)
+        return self._to_read_result(operations.current(), vended)
 
-    def _metadata_to_json(self, metadata: Any, file_properties: Mapping[str, str]) -> _Read:
+    def _to_read_result(self, metadata: Any, file_properties: Mapping[str, str]) -> _Read:
         text = self._jvm.iceberg.TableMetadataParser.toJson(metadata)
         return _Read(str(text), str(metadata.metadataFileLocation()), file_properties)
 
@@ -452,7 +452,7 @@ class JavaCatalog(Catalog):
         requirements = [iceberg.UpdateRequirementParser.fromJson(text) for text in requires]
         updates = [iceberg.MetadataUpdateParser.fromJson(text) for text in changes]
         if self.kind == "rest":
-            return self._metadata_to_json(
+            return self._to_read_result(
                 self._check_and_swap_on_server(operations, requirements, updates), {}
             )
         require_commits_without_locks(".".join(names), base.properties())
@@ -462,7 +462,7 @@ class JavaCatalog(Catalog):
         for update in updates:
             update.applyTo(builder)
         operations.commit(base, builder.build())
-        return self._metadata_to_json(operations.current(), {})
+        return self._to_read_result(operations.current(), {})
 
     def _check_and_swap_on_server(
         self, operations: Any, requirements: list[Any], updates: list[Any]

@@ -66,7 +66,10 @@ def to_manifest_data_files(table: Table, files: Sequence[WrittenFile]) -> list[M
             f"{_table_name(table)}: a commit names a data file twice; nothing was committed"
         )
     details = [detail_of(table, file) for file in files]
-    types = {spec_id: _partition_types(table, spec_id) for spec_id in {d.spec_id for d in details}}
+    types = {
+        spec_id: _require_partition_types(table, spec_id)
+        for spec_id in {d.spec_id for d in details}
+    }
     return [
         _to_manifest_data_file(table, file, detail, types[detail.spec_id])
         for file, detail in zip(files, details, strict=True)
@@ -81,7 +84,7 @@ def detail_of(table: Table, file: WrittenFile) -> FileDetail:
         raise StopSink(f"{_table_name(table)}: {file.path}: {error}", _OTHER_WRITER) from error
 
 
-def _partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
+def _require_partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
     spec = table.specs().get(spec_id)
     if spec is None or not is_writable_spec(table, spec):
         raise TableChanged(

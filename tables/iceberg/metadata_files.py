@@ -167,7 +167,8 @@ class MetadataFiles:
         understood = _dump_with_lists_emptied(metadata)
         written = _with_unknown_fields(understood, base.written, base.understood)
         items = {
-            name: _items_by_object_id(getattr(metadata, name), base.items[name]) for name in _LISTS
+            name: _encoded_items_by_python_id(getattr(metadata, name), base.items[name])
+            for name in _LISTS
         }
         content = _Content(written, understood, items)
         octets = Compressor.get_compressor(metadata_path).bytes_compressor()(
@@ -254,7 +255,7 @@ def _dump_with_lists_emptied(metadata: TableMetadata) -> dict[str, Any]:
     return result
 
 
-def _items_by_object_id(
+def _encoded_items_by_python_id(
     listed: Sequence[IcebergBaseModel], before: Mapping[int, _Item]
 ) -> dict[int, _Item]:
     """Return the items with their texts, by identity; those that were written before have theirs.

@@ -43,7 +43,7 @@ class PreparedCommit:
         """Return whether its snapshot is there."""
         return metadata.snapshot_by_id(self.proposal.snapshot_id) is not None
 
-    def require_tag_kept(self, metadata: TableMetadata) -> None:
+    def require_first_claim_tag_kept(self, metadata: TableMetadata) -> None:
         """Raise ``TagsDropped`` if a first claim's snapshot has landed, and its tag has not.
 
         A catalog that kept an earlier tag keeps this one: somebody else removed it just now.

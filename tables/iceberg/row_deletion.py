@@ -76,7 +76,7 @@ _POSITION = "position in the file"
 def parse_predicate(predicate: str) -> BooleanExpression:
     """Parse a predicate. Raises ``PredicateUnfit``."""
     try:
-        return _with_sql_nulls(rewrite_not(parser.parse(predicate)))
+        return _with_sql_null_semantics(rewrite_not(parser.parse(predicate)))
     except Exception as error:  # pyparsing's, and whatever literals raise
         place = getattr(error, "loc", None)
         where = "" if place is None else f" at or behind character {place + 1}"
@@ -93,7 +93,9 @@ class MatchingRows:
     predicate: BooleanExpression
     _known: dict[str, BitMap64] = field(default_factory=dict)
 
-    def positions_in(self, table: Table, files: Iterable[DataFile]) -> dict[str, BitMap64]:
+    def matching_positions_by_path(
+        self, table: Table, files: Iterable[DataFile]
+    ) -> dict[str, BitMap64]:
         """Return the positions of matching rows, by data file; dead ones among them.
 
         Raises ``PredicateUnfit`` and what storage raises.
@@ -158,9 +160,9 @@ def column_or_field(rows: pa.RecordBatch, name: str) -> pa.Array:
     return pc.struct_field(column_or_field(rows, outer), inner)
 
 
-def _with_sql_nulls(predicate: BooleanExpression) -> BooleanExpression:
+def _with_sql_null_semantics(predicate: BooleanExpression) -> BooleanExpression:
     """Make nulls match as in SQL; ``Not`` was already removed."""
-    parts: Callable[[BooleanExpression], BooleanExpression] = _with_sql_nulls
+    parts: Callable[[BooleanExpression], BooleanExpression] = _with_sql_null_semantics
     match predicate:
         case And():
             return And(parts(predicate.left), parts(predicate.right))
@@ -192,7 +194,7 @@ DELETION = "deletion"
 _MODE, _REWRITE = "write.delete.mode", "copy-on-write"
 
 
-def is_copy_on_write(properties: Mapping[str, str]) -> bool:
+def is_delete_mode_copy_on_write(properties: Mapping[str, str]) -> bool:
     """Return whether a table asks that deletes rewrite files: its readers may know no others."""
     return properties.get(_MODE) == _REWRITE
 
@@ -300,14 +302,14 @@ class Deletion(MaintenanceCommit):
         return outcome
 
     def _require_deletable_head(self, table: Table) -> Snapshot:
-        snapshot = self._head_if_tagged(table.metadata)
+        snapshot = self._head_if_tag_exists(table.metadata)
         if snapshot is None:
             raise DeletionRefused(
                 f"sink {self._sink} has not written to {self._identifier}: its tag is not there",
                 "a tag that was lost is named by headgate status; a table of others is theirs to "
                 "delete from",
             )
-        if is_copy_on_write(table.properties):
+        if is_delete_mode_copy_on_write(table.properties):
             raise DeletionRefused(
                 f"{self._identifier} asks for {_MODE} = {_REWRITE}, so that its readers may know "
                 "no delete files",
@@ -320,7 +322,7 @@ class Deletion(MaintenanceCommit):
         data, head = read_data_files_and_deletes(table, parent)
         io, to_delete = with_whole_reads(table.io), RowsToDelete(head)
         files = {entry.data_file.file_path: entry.data_file for entry in data}
-        matching = self._matching_rows.positions_in(table, files.values())
+        matching = self._matching_rows.matching_positions_by_path(table, files.values())
         for path, positions in sorted(matching.items()):
             before = self._dead_rows.dead_positions_of(io, head, path)
             if alive := positions - before:

@@ -145,7 +145,7 @@ class _Building:
             if column.name in before:
                 fields.append(self._build_field(before[column.name], column, (*path, column.name)))
                 continue
-            new = self._new_types.new_field(column)
+            new = self._new_types.new_optional_field(column)
             self.added.setdefault(parent_id, []).append(new)
             fields.append(new)
         return StructType(*fields)
@@ -189,14 +189,14 @@ class _New:
     def __init__(self, ids: Iterator[int]) -> None:
         self._ids = ids
 
-    def new_field(self, column: Column) -> NestedField:
+    def new_optional_field(self, column: Column) -> NestedField:
         field_id = next(self._ids)
         return NestedField(field_id, column.name, self._new_type(column.type), required=False)
 
     def _new_type(self, column_type: Type) -> IcebergType:
         match column_type:
             case Struct(fields):
-                return StructType(*map(self.new_field, fields))
+                return StructType(*map(self.new_optional_field, fields))
             case ListOf(element):
                 return ListType(
                     next(self._ids), self._new_type(element.type), element_required=False
@@ -209,10 +209,12 @@ class _New:
                 return parse_primitive(column_type)
 
 
-def new_fields(columns: Struct, ids_in_use: Iterable[int]) -> list[NestedField]:
+def new_optional_fields(columns: Struct, ids_in_use: Iterable[int]) -> list[NestedField]:
     """Return the columns of a new table, with ids above those of ``ids_in_use``."""
     new = _New(count(max(ids_in_use, default=0) + 1))
-    return [new.new_field(column) for column in grow_columns(Struct(), columns).columns.fields]
+    return [
+        new.new_optional_field(column) for column in grow_columns(Struct(), columns).columns.fields
+    ]
 
 
 def field_ids_of(fields: Iterable[NestedField]) -> Iterable[int]:

@@ -62,7 +62,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.commit_request import CommitRequest
-from headgate.tables.iceberg.connector_fence import fence_to_repeat
+from headgate.tables.iceberg.connector_fence import fence_properties_to_repeat
 from headgate.tables.iceberg.expired_lineage import decide_lineage
 from headgate.tables.iceberg.file_columns_check import (
     require_files_fit_columns,
@@ -86,18 +86,18 @@ from headgate.tables.iceberg.supported_tables import (
     require_supported,
 )
 from headgate.tables.iceberg.tag_lineage import (
+    compare_branch_with_tag,
     deleted_records_of,
-    find_lineage,
-    find_other_sinks,
+    find_topics_of_other_sinks,
     newest_record_on_branch,
     summary_properties_of,
 )
 from headgate.tables.iceberg.upsert.key_property import require_same_key
 from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    deletion_mark_column_id,
-    require_other_choice,
-    require_same_choice,
+    mark_column_id_or_missing,
+    require_changed_on_delete,
+    require_same_on_delete,
 )
 from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import delete_in_background, delete_quietly
@@ -328,9 +328,9 @@ class IcebergTable:
             head=head,
             tag=tag,
             record=self._record_of_snapshot(metadata, tag) if tag else None,
-            lineage=find_lineage(metadata, self._branch, self._sink),
+            lineage=compare_branch_with_tag(metadata, self._branch, self._sink),
             branch_record=newest_record_on_branch(metadata, self._branch, self._sink),
-            others=find_other_sinks(metadata, self._branch, self._sink),
+            others=find_topics_of_other_sinks(metadata, self._branch, self._sink),
             filled=filled_table_uuids(self._sink, metadata.properties),
             deleted=deleted_records_of(self._sink, metadata.properties),
         )
@@ -378,7 +378,9 @@ class IcebergTable:
             self._require_same_key(table.metadata, key)
             deletes = self._require_same_delete_choice(table.metadata)
         elif attempt.changes_deletes:
-            deletes = self._changed_delete_choice_to_store(table.metadata, attempt.record.offsets)
+            deletes = self._changed_on_delete_choice_to_store(
+                table.metadata, attempt.record.offsets
+            )
         return CommitRequest(
             base=attempt.base,
             metadata=table.metadata,
@@ -392,15 +394,17 @@ class IcebergTable:
             read_once=[f.path for f in attempt.files if f.kind is FileKind.KEYS],
             snapshot_id=table.metadata.new_snapshot_id(),
             key=key,
-            fence=attempt.fence or self._fence_to_keep(table.metadata),
+            fence=attempt.fence or self._fence_properties_to_repeat(table.metadata),
             deletes=deletes,
         )
 
-    def _fence_to_keep(self, metadata: TableMetadata) -> dict[str, str]:
+    def _fence_properties_to_repeat(self, metadata: TableMetadata) -> dict[str, str]:
         """TAKEOVER-11: repeat what keeps a connector from committing."""
         ref = metadata.refs.get(self._tag)
         tagged = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
-        return fence_to_repeat(self._sink, summary_properties_of(tagged)) if tagged else {}
+        return (
+            fence_properties_to_repeat(self._sink, summary_properties_of(tagged)) if tagged else {}
+        )
 
     def _require_columns_kept(self, table: Table, files: Sequence[WrittenFile]) -> None:
         """SCHEMA-9: raise ``TableChanged`` if others took a column away, or made it required."""
@@ -425,29 +429,29 @@ class IcebergTable:
         if self._deleted_at is None:
             return ""
         stored, schema = self._stored_on_delete(metadata), metadata.schema()
-        column = deletion_mark_column_id(schema, self._deleted_at)
+        column = mark_column_id_or_missing(schema, self._deleted_at)
         filled = claim_marker_property(self._sink) in metadata.properties
-        require_same_choice(self._identifier, schema, stored, column, filled=filled)
+        require_same_on_delete(self._identifier, schema, stored, column, filled=filled)
         return "" if filled or column is None else DeleteChoice(column).property_text
 
-    def _changed_delete_choice_to_store(self, metadata: TableMetadata, offsets: Offsets) -> str:
+    def _changed_on_delete_choice_to_store(self, metadata: TableMetadata, offsets: Offsets) -> str:
         stored = self._stored_on_delete(metadata)
-        column = deletion_mark_column_id(metadata.schema(), self._deleted_at or "")
-        require_other_choice(self._identifier, stored, column)
+        column = mark_column_id_or_missing(metadata.schema(), self._deleted_at or "")
+        require_changed_on_delete(self._identifier, stored, column)
         return stored.changed_to(column, offsets).property_text
 
     def _stored_on_delete(self, metadata: TableMetadata) -> DeleteChoice:
         return DeleteChoice.from_property(metadata.properties.get(on_delete_property(self._sink)))
 
     @property
-    def call_lock(self) -> Lock:
+    def table_change_lock(self) -> Lock:
         """Return the lock that is held while a call changes the table."""
         return self._upkeep.calling
 
     def send_commit(self, call: PreparedCommit) -> CommitOutcome:
         """Make the call, and check its answer against the table."""
         try:
-            with self.call_lock:
+            with self.table_change_lock:
                 # Once, and by nobody again: a library that repeats the call under requirements
                 # that it renews would add the files twice.
                 answer = self._catalog.commit_table(call.table, call.requirements, call.updates)
@@ -455,7 +459,7 @@ class IcebergTable:
             raise  # before anything was sent
         except (CommitFailedException, BadRequestError, ValueError) as error:
             outcome = self._settle_failed_call(call, error)
-            return self._outcome_unless_often_malformed(outcome, error)
+            return self._require_not_often_malformed(outcome, error)
         except (ForbiddenError, UnauthorizedError, OAuthError) as error:
             # Rights and credentials come back without a restart: it is tried again, as HG-103.
             named = translate_catalog_error(
@@ -485,7 +489,7 @@ class IcebergTable:
         self, call: PreparedCommit, metadata: TableMetadata, location: str
     ) -> CommitOutcome:
         if not call.is_tagged(metadata):
-            call.require_tag_kept(metadata)
+            call.require_first_claim_tag_kept(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         # Key files only, and only now that their commit is under the tag: until then they are the
         # one place that knows what it deletes.
@@ -493,12 +497,12 @@ class IcebergTable:
         call.table.metadata, call.table.metadata_location = metadata, location
         self._upkeep.on_commit(call.table, call.proposal.metadata)
         if self._keyed is not None and self._warms:
-            self._keyed.start_reading_index(
+            self._keyed.start_building_index(
                 call.table, metadata.snapshot_by_id(call.proposal.snapshot_id)
             )
         return Landed(call.proposal.snapshot_id, self._build_view(metadata))
 
-    def _outcome_unless_often_malformed(
+    def _require_not_often_malformed(
         self, outcome: CommitOutcome, error: Exception
     ) -> CommitOutcome:
         """Count malformed answers. Raises ``CommitRejected`` after too many in a row."""

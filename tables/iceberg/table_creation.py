@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import ConfigurationError, KeyUnfit, Table
 from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
-from headgate.tables.iceberg.schema_evolution import field_ids_of, new_fields
+from headgate.tables.iceberg.schema_evolution import field_ids_of, new_optional_fields
 from headgate.tables.iceberg.supported_tables import FORMAT_VERSIONS, NO_PARTITION
 from headgate.tables.iceberg.type_parser import parse_columns
 from headgate.tables.neutral_schema import iceberg_schema_of
@@ -107,9 +107,11 @@ class TableDeclaration:
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
         columns = Schema(
-            *new_fields(Struct(tuple(own)), ids_in_use=field_ids_of(declared)), *declared
+            *new_optional_fields(Struct(tuple(own)), ids_in_use=field_ids_of(declared)), *declared
         )
-        return Schema(*columns.fields, identifier_field_ids=key_field_ids(columns, self.key))
+        return Schema(
+            *columns.fields, identifier_field_ids=require_key_field_ids(columns, self.key)
+        )
 
     def _declared_fields(self) -> list[NestedField]:
         named = parse_columns(self.columns, self.comments)
@@ -119,7 +121,7 @@ class TableDeclaration:
         ]
 
 
-def key_field_ids(schema: Schema, key: Sequence[str]) -> list[int]:
+def require_key_field_ids(schema: Schema, key: Sequence[str]) -> list[int]:
     """Return the ids of a key's columns. Raises ``KeyUnfit`` for what cannot be one (rule
     KEY-1)."""
     ids = []
@@ -173,7 +175,7 @@ def _create_table_unless_exists(
     order = build_sort_order(schema, declaration.sort_by)
     created = {CREATED_MS: str(int(time.time() * 1000))}
     properties = with_default_properties({**created, **declaration.properties})
-    require_possible_version(schema, declaration.properties)
+    require_possible_format_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
         catalog.create_table(
@@ -194,7 +196,7 @@ def with_default_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {**_PROPERTIES, **properties}
 
 
-def require_possible_version(schema: Schema, properties: Mapping[str, str]) -> None:
+def require_possible_format_version(schema: Schema, properties: Mapping[str, str]) -> None:
     """Raise ``ConfigurationError`` for an impossible format version, or one that lacks a type."""
     version = with_default_properties(properties)["format-version"]
     if version not in FORMAT_VERSIONS:

@@ -24,7 +24,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
 )
 
 
-def find_lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
+def compare_branch_with_tag(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:
     """Compare the branch with the tag; it walks only while sequence numbers are above the tag's.
 
     A table whose tag is gone must not pass for a fresh one: to begin again would double its rows.
@@ -65,7 +65,7 @@ def newest_record_on_branch(
     return None
 
 
-def find_other_sinks(
+def find_topics_of_other_sinks(
     metadata: TableMetadata, branch: str, sink: SinkName
 ) -> dict[SinkName, Mapping[str, TopicId]]:
     """Return the other sinks with a tag for this branch, and the topics that they read

@@ -73,7 +73,7 @@ def describe_avro_damage(data: bytes) -> str:
         return "it is no Avro file"
     walk = _Walk(data, len(_MAGIC))
     try:
-        walk.skip_header()
+        walk.skip_header_metadata()
         sync = walk.take_bytes(_SYNC_BYTES)
         while walk.at < len(data):
             if walk.read_number() < 0:
@@ -92,7 +92,7 @@ class _Walk:
     def __init__(self, data: bytes, at: int) -> None:
         self._data, self.at = data, at
 
-    def skip_header(self) -> None:
+    def skip_header_metadata(self) -> None:
         while count := self.read_number():
             if count < 0:
                 self.read_number()

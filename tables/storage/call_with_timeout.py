@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 
 _Answer = TypeVar("_Answer")
 
@@ -23,7 +23,7 @@ def call_with_timeout(seconds: float, what: str, call: Callable[[], _Answer]) ->
             failure.append(error)
 
     thread = threading.Thread(
-        target=in_same_sink_context(run), name="headgate-store-call", daemon=True
+        target=bound_to_current_sink(run), name="headgate-store-call", daemon=True
     )
     thread.start()
     thread.join(seconds)

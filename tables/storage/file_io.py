@@ -142,7 +142,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> int:
     if not is_s3_files(files) or len(paths) == 1:
         return _delete_each_quietly(files, paths)
     try:
-        refused = files.delete_many(paths)
+        refused = files.delete_many_and_return_refused(paths)
     except Exception as error:  # noqa: BLE001 - not every store knows how: then one by one
         _log.info("files could not be deleted at once: %r", error)
         return _delete_each_quietly(files, paths)
@@ -154,7 +154,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> int:
 def delete_in_background(files: FileIO, paths: Collection[str]) -> None:
     """Do as ``delete_quietly``, but without waiting for a store, which may be failing now."""
     if _is_any_remote(paths):
-        store_threads().submit(delete_quietly, files, paths)
+        storage_thread_pool().submit(delete_quietly, files, paths)
     else:
         delete_quietly(files, paths)
 
@@ -165,7 +165,7 @@ def _threads_of_process(_process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-store")
 
 
-def store_threads() -> ThreadPoolExecutor:
+def storage_thread_pool() -> ThreadPoolExecutor:
     """Return the threads that send to stores, for all tables of this process."""
     return _threads_of_process(os.getpid())
 

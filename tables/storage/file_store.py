@@ -197,10 +197,10 @@ class _S3Folder:
 # Lists what a store holds below a folder.
 
 
-def folders_in(files: FileIO, root: str) -> list[str]:
+def folder_names_in(files: FileIO, root: str) -> list[str]:
     """Return the names of the folders directly below this one, on S3 and on this machine."""
     if is_s3_files(files):
-        return files.list_folders(root)
+        return files.list_folder_names(root)
     folder = local_folder_path(root)
     if folder is None or not folder.is_dir():
         return []

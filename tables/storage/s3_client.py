@@ -169,7 +169,7 @@ class S3Store:
             (bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key)
         )
 
-    def delete_many(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
+    def delete_many_and_return_refused(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
         """Delete a thousand at once; return the refused keys, each with the reason."""
         refused: dict[str, str] = {}
         for begin in range(0, len(keys), DELETED_AT_ONCE):

@@ -111,7 +111,7 @@ class S3Files(PyArrowFileIO):
         bucket, key = bucket_and_key(path)
         self.open_store(bucket).delete(bucket, key)
 
-    def delete_many(self, locations: Iterable[str]) -> dict[str, str]:
+    def delete_many_and_return_refused(self, locations: Iterable[str]) -> dict[str, str]:
         """Delete a thousand per request; return the refused locations, each with the reason."""
         per_bucket: dict[str, dict[str, str]] = {}
         for location in locations:
@@ -120,7 +120,7 @@ class S3Files(PyArrowFileIO):
             per_bucket.setdefault(bucket, {})[key] = location
         refused: dict[str, str] = {}
         for bucket, keys in per_bucket.items():
-            found = self.open_store(bucket).delete_many(bucket, list(keys))
+            found = self.open_store(bucket).delete_many_and_return_refused(bucket, list(keys))
             refused |= {keys[key]: why for key, why in found.items()}
         return refused
 
@@ -136,7 +136,7 @@ class S3Files(PyArrowFileIO):
             StoredFile(root + name[len(key) :], at) for name, at in found if not name.endswith("/")
         ]
 
-    def list_folders(self, folder: str) -> list[str]:
+    def list_folder_names(self, folder: str) -> list[str]:
         """Return the names of the folders directly below this one."""
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         found = self.open_store(bucket).list_common_prefixes(bucket, key)
@@ -159,7 +159,9 @@ class S3Files(PyArrowFileIO):
         return self.open_store(bucket).read_tail(bucket, key, count)
 
     def open_store(self, bucket: str) -> S3Store:
-        return S3Store(_client_place_of(self.properties, bucket), _keys_of(self.properties))
+        return S3Store(
+            _client_settings_of(self.properties, bucket), _credential_settings_of(self.properties)
+        )
 
     @property
     def part_bytes(self) -> int:
@@ -250,7 +252,7 @@ def _arrow_client(properties: tuple[tuple[str, str], ...], bucket: str | None) -
     return PyArrowFileIO(dict(properties))._initialize_s3_fs(bucket)  # noqa: SLF001 - as its own would
 
 
-def _client_place_of(properties: Properties, bucket: str) -> Place:
+def _client_settings_of(properties: Properties, bucket: str) -> Place:
     region = get_first_property_value(properties, S3_REGION, AWS_REGION)
     if region is None or property_as_bool(properties, S3_RESOLVE_REGION, default=False):
         region = _cached_resolve_s3_region(bucket=bucket) or region
@@ -265,7 +267,7 @@ def _client_place_of(properties: Properties, bucket: str) -> Place:
     )
 
 
-def _keys_of(properties: Properties) -> Keys:
+def _credential_settings_of(properties: Properties) -> Keys:
     def first_property_of(*names: str) -> str | None:
         found = get_first_property_value(properties, *names)
         return None if found is None else str(found)

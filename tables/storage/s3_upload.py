@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Self
 
-from headgate.tables.storage.file_io import store_threads
+from headgate.tables.storage.file_io import storage_thread_pool
 from headgate.tables.storage.s3_client import S3Store, UploadUnknown
 
 PART_BYTES = 8 * 1024 * 1024
@@ -83,7 +83,7 @@ class S3Upload:
                 self._submit_part(last, wait_for_room=False)
             # The same threads send the parts: waiting for parts means waiting for ones that have
             # begun, however many uploads end at once.
-            self._ending = store_threads().submit(self._finish, last)
+            self._ending = storage_thread_pool().submit(self._finish, last)
         return self._ending
 
     def abort(self) -> None:
@@ -99,7 +99,9 @@ class S3Upload:
         self._waiting = bytearray()
         if self._ending is None:
             self._ending = (
-                store_threads().submit(self._abort_upload) if self._upload else _completed_future()
+                storage_thread_pool().submit(self._abort_upload)
+                if self._upload
+                else _completed_future()
             )
         return self._ending
 
@@ -114,9 +116,11 @@ class S3Upload:
 
     def _submit_part(self, data: bytes, *, wait_for_room: bool = True) -> None:
         if self._upload is None:
-            self._upload = store_threads().submit(self._store.begin_upload, self._bucket, self._key)
+            self._upload = storage_thread_pool().submit(
+                self._store.begin_upload, self._bucket, self._key
+            )
         upload, number = self._upload, len(self._parts) + 1
-        part = store_threads().submit(self._send_part, upload, number, data)
+        part = storage_thread_pool().submit(self._send_part, upload, number, data)
         self._parts.append(part)
         self._under_way.append(part)
         while wait_for_room and len(self._under_way) > _PARTS_WAITING_MAX:
@@ -144,7 +148,7 @@ class S3Upload:
             parts = [part.result() for part in self._parts]
             self._complete(self._upload.result(), parts)
         except BaseException:
-            wait([store_threads().submit(self._abort_upload)], _MOMENT_S)
+            wait([storage_thread_pool().submit(self._abort_upload)], _MOMENT_S)
             raise
 
     def _complete(self, upload: str, parts: list[str]) -> None:

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
     Unreachable,
-    first_line_of_error,
+    type_and_first_line_of,
 )
 from headgate.tables.storage.call_with_timeout import call_with_timeout
 from headgate.tables.storage.file_io import open_file_io
@@ -81,11 +81,11 @@ def translate_store_error(error: Exception, what: str, location: str) -> Headgat
     """Translate an error of a store's client into ours."""
     if operation := refused_operation_of(error):
         return MissingRights(
-            f"{what}: the store refuses {operation}: {first_line_of_error(error)}",
+            f"{what}: the store refuses {operation}: {type_and_first_line_of(error)}",
             "check the keys, the role and the bucket's policy: it takes reading, writing and "
             "removing below the table's location",
         )
     if hint := missing_client_hint(error, location):
-        return ConfigurationError(f"{what}: {first_line_of_error(error)}", hint)
-    text = str(error) if isinstance(error, TimeoutError) else first_line_of_error(error)
+        return ConfigurationError(f"{what}: {type_and_first_line_of(error)}", hint)
+    text = str(error) if isinstance(error, TimeoutError) else type_and_first_line_of(error)
     return Unreachable(f"{what}: {text}", unreachable_store_hint(location))

@@ -61,7 +61,7 @@ class ManyTablesSinkContract:
             with world.lock_table("zone_a"):
                 sink.produce(EACH)
                 sink.run_until(
-                    lambda: sink.tables_with_pending() == {"db.zone_a"} and sink.lag() == 0
+                    lambda: sink.tables_with_pending_commits() == {"db.zone_a"} and sink.lag() == 0
                 )
                 sink.end_lives()
             world.take_table_away("returns")
@@ -131,7 +131,9 @@ class KeyedSinkContract:
                 for _ in range(2):
                     sink.produce(EACH)
                     sink.run_until(
-                        lambda: sink.tables_with_pending() == {"db.orders"} and sink.lag() == 0
+                        lambda: (
+                            sink.tables_with_pending_commits() == {"db.orders"} and sink.lag() == 0
+                        )
                     )
                     sink.begin_life()
                 remarks = audit(sink.settings, with_source=False).remarks

@@ -182,7 +182,9 @@ class QuarantineSinkContract:
             with world.lock_table(ASIDE):
                 sink.produce(EACH)
                 sink.run_until(
-                    lambda: sink.lag() == 0 and sink.tables_with_pending() == {f"db.{ASIDE}"}
+                    lambda: (
+                        sink.lag() == 0 and sink.tables_with_pending_commits() == {f"db.{ASIDE}"}
+                    )
                 )
                 assert len(row_coordinates(world, ASIDE)) == before
                 assert read_status(sink.settings).pending_rows == before

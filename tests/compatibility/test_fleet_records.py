@@ -22,7 +22,7 @@ from headgate.runtime.fleet.fleet_records import (
     SinkSpec,
     decode_observed,
     encode_observed,
-    state_key,
+    state_topic_key_of,
 )
 from headgate.schemas import MessageSchema, fleet_schemas
 
@@ -53,7 +53,7 @@ def test_a_released_record_still_means_the_same(name: str) -> None:
     golden, value = bytes.fromhex(GOLDEN[name]), EXAMPLES[name]
     if isinstance(value, ObservedSink | ObservedWorker):
         assert encode_observed(value) == golden
-        assert decode_observed(state_key(value), golden) == value
+        assert decode_observed(state_topic_key_of(value), golden) == value
     else:
         assert isinstance(value, SinkSpec | Removal | Drain)
         assert CommandWire().decode(value.key, value.slot, golden) == value

@@ -49,7 +49,7 @@ def only_keys_that_are_named_stay(
     return version if attempt.files else replace(version, rows={})
 
 
-@broken(KeyContract.test_key_9_a_key_that_was_deleted_comes_back_from_wherever, RESOLVED)
+@broken(KeyContract.test_key_9_a_deleted_key_may_come_back_from_another_partition, RESOLVED)
 def deleted_keys_are_remembered(
     right: Any, self: SmallTable, before: KeyedRows, attempt: CommitAttempt
 ) -> tuple[KeyedRows, KeyCounts]:

@@ -104,7 +104,7 @@ def trusts_its_own_memory(right: Any, self: SmallTable, now: TableView, base: Ta
     return right(self, now, known if base.tag else base)
 
 
-@broken(CoreContract.test_a_base_with_the_tag_of_another_history_is_refused, SAME)
+@broken(CoreContract.test_a_base_whose_tag_is_older_than_its_head_is_refused, SAME)
 def tag_not_compared(right: Any, _: Any, now: TableView, base: TableView) -> bool:
     """A table that is as far as it was when it was read has the same history."""
     return (now.uuid, now.head) == (base.uuid, base.head)
@@ -231,7 +231,7 @@ def takes_everything(right: Any, self: SmallTable, files: Sequence[WrittenFile])
     """Nobody looks at files before their rows are decided."""
 
 
-@broken(SecondaryContract.test_what_it_was_given_back_is_in_its_record, NEXT)
+@broken(SecondaryContract.test_the_record_of_a_secondary_keeps_what_a_replay_gave_back, NEXT)
 def keeps_no_replay(
     right: Any, self: SmallTable, before: Version, number: int, attempt: CommitAttempt
 ) -> Version:

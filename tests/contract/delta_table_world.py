@@ -107,7 +107,12 @@ class DeltaWorld:
             return
         files = open_file_io(self.place.storage, self.uri)
         assert is_s3_files(files)
-        assert files.delete_many([location for location, _ in files.list_files(self.uri)]) == {}
+        assert (
+            files.delete_many_and_return_refused(
+                [location for location, _ in files.list_files(self.uri)]
+            )
+            == {}
+        )
 
     def lose_next_answer(self, *, landed: bool) -> None:
         self._lies.append(landed)

@@ -264,7 +264,7 @@ def _so_many_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def count_turn(sink: SinkInProcess) -> None:
         assert next(left, None) is not None, (
-            f"for ever: {sink.tables_with_pending()}, {sink.lag()} behind"
+            f"for ever: {sink.tables_with_pending_commits()}, {sink.lag()} behind"
         )
         turn(sink)
 

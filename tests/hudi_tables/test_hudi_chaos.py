@@ -16,7 +16,7 @@ from hudi_tables.zookeeper import ZooKeeper, zookeeper
 
 from headgate.config.load import load
 from headgate.operations.audit.audit import audit
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -49,7 +49,7 @@ def hold(
 ) -> None:
     kind, key, more = KINDS[seed % len(KINDS)]
     settings = {"hoodie.table.type": kind, **server.lock(SESSION_MS), **SIGNS, **QUICK, **more}
-    with EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="256m") as broker:
+    with EmbeddedKafka(home / "kafka", ensure_broker_jars(), heap="256m") as broker:
         sink = HudiSink(home, broker.bootstrap, settings, bundle, key)
         foreign = Foreign(Job(str(home), str(sink.location), str(bundle), settings, key, seed))
         chaos = Chaos(sink, server, foreign, random.Random(seed), keyed=bool(key))

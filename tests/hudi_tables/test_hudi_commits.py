@@ -262,7 +262,9 @@ def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     view, file = claim_table(table), world.write_file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
     java = HudiJava(world.place, world.place.read_config().schema)
-    java.remove_instant(instant_of_file(file.path), lambda _: pytest.fail("it is complete"))
+    java.remove_unfinished_instant(
+        instant_of_file(file.path), lambda _: pytest.fail("it is complete")
+    )
     assert world.visible_file_numbers() == [1]
     assert table.read().record == record(1, 1, 3)
 

@@ -37,7 +37,7 @@ class KeyedHudiWorld(HudiWorld):
         if rows:
             named = ["id", "name", "at_partition", "at_offset"]
             told = pa.Table.from_pylist(rows).select(named)
-            files += self.write(told, f"{self.place.files_address}/data")
+            files += self.write(told, f"{self.place.participant_files_address}/data")
         if gone:
             files += (self.stage(pa.Table.from_pylist(gone), FileKind.KEYS),)
         return files

@@ -199,7 +199,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
             for _ in range(2):
                 shop.produce(25)
                 shop.run_until(
-                    lambda: shop.tables_with_pending() == {"db.orders"} and shop.lag() == 0
+                    lambda: shop.tables_with_pending_commits() == {"db.orders"} and shop.lag() == 0
                 )
             assert any("are pending for db.orders" in text for text in told(settings).remarks)
             shop.end_lives()

@@ -202,7 +202,7 @@ def test_rows_of_a_quarantine_keep_their_headers_through_clustering(
     )
     for number, row in enumerate(told, 1):
         files = aside.write(
-            pa.Table.from_pylist([row], schema), f"{aside.place.files_address}/data"
+            pa.Table.from_pylist([row], schema), f"{aside.place.participant_files_address}/data"
         )
         table = aside.open()
         require_landed(table.commit(CommitAttempt(table.read(), record(1, number), files)))

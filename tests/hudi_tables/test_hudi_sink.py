@@ -29,9 +29,9 @@ from headgate.config.load import load
 from headgate.config.table_format_registry import quarantine_spec, secondary_table_spec
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.operations.status.status import read_status
-from headgate.tables.hudi.write_configuration import writer_settings
+from headgate.tables.hudi.write_configuration import require_safe_writer_settings
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -64,7 +64,7 @@ def started(
     key: str = "",
     kind: type[HudiSink] = HudiSink,
 ) -> Iterator[HudiSink]:
-    with EmbeddedKafka(home / "kafka", fetch_broker_jars(), heap="256m") as broker:
+    with EmbeddedKafka(home / "kafka", ensure_broker_jars(), heap="256m") as broker:
         made = kind(home, broker.bootstrap, {**settings, **QUICK}, bundle, key)
         try:
             yield made
@@ -99,7 +99,7 @@ def fill_through_kills(sink: HudiSink, spark: Any, lock: dict[str, str]) -> None
         "id long, zone string, kafka_topic string, kafka_partition int, kafka_offset long",
     )
     options = {
-        **writer_settings("trips", lock),
+        **require_safe_writer_settings("trips", lock),
         "hoodie.table.name": "trips",
         "hoodie.datasource.write.operation": "bulk_insert",
         "hoodie.bulkinsert.shuffle.parallelism": "1",

@@ -118,7 +118,7 @@ class HudiWorld:
         """
         if self.place.follows or self.place.key:
             told = located(number) if self.place.key else rows(number)
-            return self.write(told, f"{self.place.files_address}/data")[0]
+            return self.write(told, f"{self.place.participant_files_address}/data")[0]
         if not self._stamp or self._complete(instant_of_file(self._stamp)):
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).new_token()
         return self.write(rows(number), self._stamp)[0]

@@ -365,7 +365,7 @@ class Deployment:
     def pending(self) -> tuple[PendingCommit, ...]:
         """What the quarantine has not received yet."""
         with open_tables_for_reading(self.settings) as tables:
-            return tables.undelivered_commits(tables.reader.history().current_record)
+            return tables.read_undelivered_commits(tables.reader.history().current_record)
 
     def shares(self) -> list[int]:
         """How many partitions each living participant says that it owns, ascending."""

@@ -19,7 +19,7 @@ from pyiceberg.table import StaticTable
 from support.object_store import KEY, REGION, SECRET, ObjectStore
 from support.postgres_server import PostgresServer
 
-from headgate.operations.java_installation import fetch_jars, user_cache_folder
+from headgate.operations.java_installation import ensure_jars, user_cache_folder
 
 ICEBERG_VERSION = "1.11.0"
 
@@ -30,7 +30,7 @@ def iceberg_jars(version: str = ICEBERG_VERSION) -> str:
         f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{version}",
         "org.xerial:sqlite-jdbc:3.51.1.0",
     )
-    folder = fetch_jars(
+    folder = ensure_jars(
         user_cache_folder() / f"iceberg-spark-4.1-{version}", jars, transitive=False
     )
     return ",".join(str(jar) for jar in sorted(folder.iterdir()))

@@ -43,7 +43,7 @@ from headgate.tables.iceberg.maintenance.row_expiry import (
     HOUR_MS,
     RowExpiry,
     expiry_limit_ms,
-    require_expirable,
+    require_expiry_time_column,
 )
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.rollback import IcebergSnapshots
@@ -419,11 +419,11 @@ def test_expiry_3_in_a_keyed_table_the_row_dies_and_the_next_record_of_its_key_i
 
 def test_expiry_1_a_column_that_tells_no_time_is_refused(sink: Maintained) -> None:
     schema = sink.table.schema()
-    assert require_expirable("t", schema, "at").name == "at"
+    assert require_expiry_time_column("t", schema, "at").name == "at"
     with pytest.raises(RowExpiryUnfit, match="has no column 'when'"):
-        require_expirable("t", schema, "when")
+        require_expiry_time_column("t", schema, "when")
     with pytest.raises(RowExpiryUnfit, match="is long, and rows expire by a time"):
-        require_expirable("t", schema, "offset")
+        require_expiry_time_column("t", schema, "offset")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from headgate.runtime.fleet.fleet_records import (
     encode_observed,
     key_of_participant,
     sink_of_key,
-    state_key,
+    state_topic_key_of,
 )
 from headgate.runtime.fleet.fleet_view import (
     CommandRecord,
@@ -61,7 +61,7 @@ def refolded(wire: CommandWire, *records: tuple[int, str, bytes | None]) -> Flee
 
 
 def told(value: ObservedSink | ObservedWorker, time_ms: int, offset: int = 0) -> ObservedRecord:
-    return ObservedRecord(state_key(value), offset, time_ms, value)
+    return ObservedRecord(state_topic_key_of(value), offset, time_ms, value)
 
 
 def seen(state: LifeState = LifeState.RUNNING, **changes: Any) -> ObservedSink:

@@ -29,7 +29,7 @@ from headgate.runtime.fleet.fleet_changes import (
 from headgate.runtime.fleet.fleet_records import Drain, Removal, SinkSpec, revision_of
 from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, build_fleet_view
 from headgate.runtime.fleet.placement import Move
-from headgate.runtime.fleet.sink_files import has_own_jvm, read_sink_files, with_fleet_settings
+from headgate.runtime.fleet.sink_files import has_own_jvm, read_sink_files, with_fleet_defaults
 from headgate.runtime.fleet.sink_life import DesiredState
 
 OCCASION = Occasion("alice", 1_000, 8)
@@ -229,7 +229,7 @@ def test_fleet_11_a_sink_without_a_control_topic_gets_its_own(control: str) -> N
     head = f'name = "a"\n{control}' if not control.startswith("[") else 'name = "a"\n'
     tail = '[source]\ntopics = ["a"]\n' + (control if control.startswith("[") else "")
     text = head + tail
-    own = with_fleet_settings(text, A, SESSION_MS)
+    own = with_fleet_defaults(text, A, SESSION_MS)
     before, found = tomllib.loads(text), tomllib.loads(own)
     if control.startswith("control = {"):
         assert own == text, "an inline table takes no further key: it stays as it is"
@@ -241,7 +241,7 @@ def test_fleet_11_a_sink_without_a_control_topic_gets_its_own(control: str) -> N
 
 def test_fleet_11_a_control_topic_that_is_named_stays() -> None:
     text = 'name = "a"\n[control]\ntopic = "shared"\n'
-    assert with_fleet_settings(text, A, SESSION_MS) == text
+    assert with_fleet_defaults(text, A, SESSION_MS) == text
     assert revision_of(text.encode()) == revision_of(text.encode())
 
 
@@ -259,7 +259,7 @@ BROKERS = '"bootstrap.servers" = "b:9092"\n'
 def test_fleet_11_a_sink_has_the_session_of_its_worker(kafka: str) -> None:
     head = kafka if kafka.startswith("kafka.") else ""
     text = f'{head}name = "a"\n[source]\ntopics = ["a"]\n{kafka if not head else ""}'
-    found = tomllib.loads(with_fleet_settings(text, A, SESSION_MS))
+    found = tomllib.loads(with_fleet_defaults(text, A, SESSION_MS))
     assert found["kafka"].pop("session.timeout.ms") == SESSION_MS
     assert found.pop("control") == {"topic": "headgate-control-a"}
     assert found == tomllib.loads(text)
@@ -276,14 +276,14 @@ def test_fleet_11_a_sink_has_the_session_of_its_worker(kafka: str) -> None:
 )
 def test_fleet_11_who_says_how_long_a_session_is_keeps_it(source: str, kafka: str) -> None:
     text = f'name = "a"\n[source]\ntopics = ["a"]\n{source}\n[kafka]\n{BROKERS}{kafka}\n'
-    found = tomllib.loads(with_fleet_settings(text, A, SESSION_MS))
+    found = tomllib.loads(with_fleet_defaults(text, A, SESSION_MS))
     assert found.pop("control")
     assert found == tomllib.loads(text)
 
 
 def test_fleet_11_a_session_is_no_longer_than_a_client_takes() -> None:
     text = f'name = "a"\n[source]\ntopics = ["a"]\n[kafka]\n{BROKERS}'
-    found = tomllib.loads(with_fleet_settings(text, A, 1_800_000))
+    found = tomllib.loads(with_fleet_defaults(text, A, 1_800_000))
     assert found["kafka"]["session.timeout.ms"] == 45_000
 
 
@@ -303,7 +303,7 @@ def test_fleet_11_no_text_is_parsed_twice(monkeypatch: pytest.MonkeyPatch) -> No
     real = tomllib.loads
     monkeypatch.setattr(tomllib, "loads", lambda text: texts.append(text) or real(text))
     assert has_own_jvm(text)
-    own = with_fleet_settings(text, A, SESSION_MS)
+    own = with_fleet_defaults(text, A, SESSION_MS)
     assert (texts[0], texts[-1], len(texts), len({*texts})) == (text, own, 4, 4)
 
 

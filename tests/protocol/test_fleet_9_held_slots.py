@@ -108,7 +108,7 @@ def test_fleet_9_specs_of_a_topic_that_is_gone_are_followed_until_another_speaks
     held.on_record(record(spec("a", 0, 1, restarts=5)))
     held.on_slot_read(0)
     assert held.followed_specs()["a"].restarts == 5
-    held.release_orphans(frozenset({"b"}))
+    held.release_orphan_specs(frozenset({"b"}))
     assert {*held.followed_specs()} == {"a", "c"}
     held.on_record(record(Removal(key="a", slot=0, number=2)))
     assert [*held.followed_specs()] == ["c"], "the spec of the former topic does not rise again"

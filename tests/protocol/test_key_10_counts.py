@@ -32,7 +32,7 @@ def test_they_travel_in_the_commit_record_and_older_records_have_none() -> None:
     assert decode(SINK, encode(older)) == older
     keyed = replace(older, keys=COUNTS, records=4, skipped=2)
     assert decode(SINK, encode(keyed)) == keyed
-    assert keyed.records_read == 9
+    assert keyed.source_record_count == 9
 
 
 @pytest.mark.parametrize("said", ["[1]", '{"inserted": -1}', '{"upserted": 1}', '{"absent": true}'])

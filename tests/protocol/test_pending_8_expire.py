@@ -31,7 +31,7 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_delivery import newly_expired_log_lines
 from headgate.coordinator.secondary_pending_commits import (
     EXPIRED_MAX,
-    expired_commits_to_record,
+    expired_commits_for_record,
     is_unfenced_against_expired,
 )
 
@@ -168,7 +168,7 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     named = tuple(pending((ONE, OTHER)[n % 2], EPOCH - 1, n + 1) for n in range(EXPIRED_MAX))
     late = pending(ONE, EPOCH - 1, EXPIRED_MAX + 1)
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=named)
-    expired = expired_commits_to_record(stored, (late,))
+    expired = expired_commits_for_record(stored, (late,))
     assert expired[2:] == (*named, late)[-EXPIRED_MAX // 2 :]
     assert [pending_commit.manifest for pending_commit in expired[:2]] == ["", ""]
     assert sum(pending_commit.rows for pending_commit in expired) == sum(
@@ -184,12 +184,13 @@ def test_each_of_very_many_that_expire_at_once_is_named_and_told() -> None:
     """Those beyond the newest 500 went into sums at once: no log, and no record, named them."""
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=(pending(OTHER, EPOCH - 1, 1),))
     late = tuple(pending(ONE, EPOCH - 1, n + 2) for n in range(EXPIRED_MAX))
-    expired = expired_commits_to_record(stored, late)
+    expired = expired_commits_for_record(stored, late)
     assert expired[1:] == late
     told = newly_expired_log_lines(replace(stored, expired=expired), stored)
     assert len(told) == EXPIRED_MAX
     assert (
-        len(expired_commits_to_record(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2
+        len(expired_commits_for_record(replace(stored, expired=expired), ()))
+        == 2 + EXPIRED_MAX // 2
     )
 
 

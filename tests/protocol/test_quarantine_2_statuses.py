@@ -139,6 +139,6 @@ def test_what_a_time_out_aborted_is_in_neither_table() -> None:
     stage.until("ABORT")
     assert (len(stage.catalog.visible_rows()), len(quarantine.visible_rows())) == (rows, aside)
     stage.nodes["bob"].writer.work_ms = 0
-    stage.nodes["bob"].writer.finish_batch()
+    stage.nodes["bob"].writer.make_batch_due()
     stage.settles()
     exactly_once(stage)

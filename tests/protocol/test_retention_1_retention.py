@@ -21,9 +21,9 @@ from headgate.tables.iceberg.maintenance.snapshot_selection import (
     GC_ENABLED,
     KEEP_MIN,
     MAX_AGE_MS,
-    select_expired_snapshots,
+    select_expirable_snapshots,
 )
-from headgate.tables.iceberg.tag_lineage import find_lineage
+from headgate.tables.iceberg.tag_lineage import compare_branch_with_tag
 
 SECOND = 1000
 NOW = 10 * SECOND
@@ -72,7 +72,7 @@ def table(
 
 
 def gone(metadata: TableMetadata, now_ms: int = NOW) -> list[int]:
-    return [snapshot.snapshot_id for snapshot in select_expired_snapshots(metadata, now_ms)]
+    return [snapshot.snapshot_id for snapshot in select_expirable_snapshots(metadata, now_ms)]
 
 
 @pytest.mark.parametrize("asked", [{}, {"age": 0, "count": 1, "gc": "false"}])
@@ -138,7 +138,7 @@ def test_the_way_to_an_idle_sinks_tag_stays() -> None:
     assert removed == [1, 2, 3, 4, 5]
     after = update_table_metadata(metadata, (RemoveSnapshotsUpdate(snapshot_ids=removed),))
     for each in (metadata, after):
-        assert find_lineage(each, "main", SinkName("idle")) is Lineage.CONTAINS_TAG
+        assert compare_branch_with_tag(each, "main", SinkName("idle")) is Lineage.CONTAINS_TAG
 
 
 def test_a_sinks_tag_holds_the_way_on_its_own_branch() -> None:
@@ -155,15 +155,24 @@ def test_nothing_of_a_branch_expires_while_a_sink_stands_rolled_back_on_it() -> 
 
 def test_a_branch_that_is_gone_or_went_back_is_told_from_metadata_alone() -> None:
     refs = {"main": branch(10), "headgate-idle@audit": tag(6)}
-    assert find_lineage(table(ONE_LINE, refs), "audit", SinkName("idle")) is Lineage.ROLLED_BACK
+    assert (
+        compare_branch_with_tag(table(ONE_LINE, refs), "audit", SinkName("idle"))
+        is Lineage.ROLLED_BACK
+    )
     rolled_back = {**ONE_LINE, 10: 7}
     refs = {"main": branch(10), "headgate-sink": tag(9)}
-    assert find_lineage(table(rolled_back, refs), "main", SinkName("sink")) is Lineage.ROLLED_BACK
+    assert (
+        compare_branch_with_tag(table(rolled_back, refs), "main", SinkName("sink"))
+        is Lineage.ROLLED_BACK
+    )
     refs = {"main": branch(10), "headgate-sink": tag(7)}
-    assert find_lineage(table(rolled_back, refs), "main", SinkName("sink")) is Lineage.CONTAINS_TAG
+    assert (
+        compare_branch_with_tag(table(rolled_back, refs), "main", SinkName("sink"))
+        is Lineage.CONTAINS_TAG
+    )
     expired = {number: parent for number, parent in ONE_LINE.items() if number not in (8, 9)}
     metadata = table(expired, {"main": branch(10), "headgate-sink": tag(7)})
-    assert find_lineage(metadata, "main", SinkName("sink")) is Lineage.UNDECIDABLE
+    assert compare_branch_with_tag(metadata, "main", SinkName("sink")) is Lineage.UNDECIDABLE
 
 
 def test_what_is_on_no_branch_goes_by_its_age_alone() -> None:

@@ -15,7 +15,10 @@ from headgate.config.catalog_settings import Backend
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import CatalogRefused
-from headgate.tables.iceberg.catalog_types import require_java_type, require_supported_type
+from headgate.tables.iceberg.catalog_types import (
+    require_supported_java_type,
+    require_supported_type,
+)
 from headgate.tables.storage.s3_file_io import S3_PART_BYTES
 
 PAGE = (ROOT / "docs/guides/platforms.md").read_text()
@@ -60,7 +63,9 @@ def test_a_platforms_sink_file_is_loaded_and_its_catalog_is_taken_or_refused(
     snippet: re.Match[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = loaded(snippet, monkeypatch).catalog
-    refuses = require_java_type if catalog.backend is Backend.JAVA else require_supported_type
+    refuses = (
+        require_supported_java_type if catalog.backend is Backend.JAVA else require_supported_type
+    )
     if snippet["word"] == "refused":
         with pytest.raises(CatalogRefused, match="can lose a commit"):
             refuses(catalog.name, catalog.properties)

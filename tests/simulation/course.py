@@ -72,7 +72,7 @@ class Course:
         away: tuple[Any, ...] = (*world.catalogs, world.source, world.log)
         for what in away:
             what.reachable = True
-        world.log.land_oldest_in_the_air(len(world.log.in_the_air))
+        world.log.land_oldest_in_flight(len(world.log.in_the_air))
         while any(catalog.in_the_air for catalog in world.catalogs):
             world.events.land_late()
         self._house_all()

@@ -83,7 +83,7 @@ class Events:
         dice, source = self._world.random, self._world.source
         at = dice.choice(list(source.partitions))
         if dice.random() < 0.3:
-            source.skip_offsets(at, dice.randint(1, 3))
+            source.add_offset_gap(at, dice.randint(1, 3))
             self._world.struck["source gap"] += 1
         self.produced(at, dice.randint(1, 12))
 
@@ -275,7 +275,7 @@ class Events:
         sender = (said.sender.member, said.sender.incarnation.partition("c")[0])
         world.struck["event of a dead process arrives"] += sender not in living
         world.struck["event overtaken by others"] += 1
-        world.log.land_oldest_in_the_air()
+        world.log.land_oldest_in_flight()
 
     @staticmethod
     def envelope(message: object) -> Envelope:

@@ -218,7 +218,7 @@ def determined(world: World) -> Iterator[None]:
         for place, name, value in (
             (uuid, "uuid4", named),
             *((place, "ThreadPoolExecutor", _Serial) for place in _WITH_THREADS),
-            (file_io, "store_threads", _Serial),
+            (file_io, "storage_thread_pool", _Serial),
             (files_to_delete, "now_s", lambda: world.clock.now_ms / 1_000),
             (files_to_delete, "READ_BACK_MAX_S", 1.0),
             (files_to_delete, "_DELETED_AT_ONCE", 2),

@@ -46,7 +46,7 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.spark_batch_decision import is_record_of_query
 from headgate.operations.audit.audit import audit
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.operations.status.status import read_offsets
 from headgate.runtime.sink_tables import open_tables_read_only
 
@@ -421,7 +421,7 @@ def _has_new_rows(location: str) -> bool:
 
 @contextmanager
 def _broker(folder: Path) -> Iterator[str]:
-    with EmbeddedKafka(folder / "kafka", fetch_broker_jars()) as kafka:
+    with EmbeddedKafka(folder / "kafka", ensure_broker_jars()) as kafka:
         yield kafka.bootstrap
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from headgate.operations.java_installation import fetch_jars, user_cache_folder
+from headgate.operations.java_installation import ensure_jars, user_cache_folder
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guides/spark-query.md"
@@ -45,7 +45,7 @@ def kafka_source_jars(spark: str = "4.1") -> str:
         f"org.apache.kafka:kafka-clients:{client}",
         f"org.apache.commons:commons-pool2:{pool}",
     )
-    folder = fetch_jars(user_cache_folder() / f"spark-sql-kafka-{source}", jars, transitive=False)
+    folder = ensure_jars(user_cache_folder() / f"spark-sql-kafka-{source}", jars, transitive=False)
     return ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
 
 

@@ -291,7 +291,7 @@ def test_query_21_a_row_replaces_the_row_of_its_key_and_a_deleted_one_deletes_it
         query(of_keys([1, 2, 1, 2], [0, 1, 2, 3], _deleted=deleted), 0)
     record = record_now(keyed)
     assert record.keys == KeyCounts(inserted=1, absent=1, superseded=2)
-    assert (record.records, record.skipped, record.records_read) == (3, 11, 15)
+    assert (record.records, record.skipped, record.source_record_count) == (3, 11, 15)
 
 
 def test_query_21_a_table_that_was_filled_without_a_key_is_refused(history: History) -> None:

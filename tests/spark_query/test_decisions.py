@@ -27,8 +27,8 @@ from headgate.control_protocol.spark_batch_decision import (
     ProposedBatch,
     QueryRun,
     Take,
-    claim_of_query,
     decide_batch,
+    first_claim_of_query,
     is_record_of_query,
     next_transaction,
     record_of_batch,
@@ -66,7 +66,7 @@ def test_query_2_a_first_batch_is_taken_and_a_later_one_fills_no_new_table() -> 
 
 def test_query_2_the_claim_says_where_the_first_batch_begins() -> None:
     first = batch(0, (15, 25), (20, 30))
-    claim = claim_of_query(first, RUN, {"t": TopicId("id")})
+    claim = first_claim_of_query(first, RUN, {"t": TopicId("id")})
     assert claim.is_claim
     assert claim.offsets == Offsets({A: 15, B: 25, NEXT_BATCH: 0})
     assert decide_batch(claim, first) == decide_batch(claim, first, stateful=True) == Take()

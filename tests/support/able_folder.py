@@ -17,7 +17,7 @@ from headgate.control_protocol.columns import (
     Struct,
     describe_changes,
     from_json,
-    to_json_without_ids,
+    struct_to_json_without_ids,
 )
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.ports import EvolvedTable, TableView
@@ -72,7 +72,7 @@ def _table(page: Any) -> Any:
                 version = {
                     "files": [],
                     "record": {},
-                    "columns": to_json_without_ids(growth.columns),
+                    "columns": struct_to_json_without_ids(growth.columns),
                 }
                 try:
                     self.folder.put((now.head or 0) + 1, version, self.link)

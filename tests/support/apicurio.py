@@ -15,7 +15,7 @@ from support.java_server import java_server
 from support.maven import maven_archive
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
+from headgate.operations.java_installation import ensure_jars, require_java, user_cache_folder
 from headgate.operations.local_kafka.broker import find_free_port
 
 RELEASE = "3.0.9"
@@ -48,7 +48,7 @@ def serialize_as_apicurio(
     """
     try:
         folder = user_cache_folder() / f"apicurio-serializer-{SERIALIZER}"
-        jars = fetch_jars(folder, _SERIALIZER_JARS)
+        jars = ensure_jars(folder, _SERIALIZER_JARS)
     except Unreachable as error:
         pytest.skip(f"no serializer of Apicurio's here: {error}")
     java = [require_java(), "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{jars}/*", str(_MAIN)]

@@ -39,7 +39,7 @@ from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePl
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.tables.iceberg.table import IcebergTable
@@ -134,7 +134,7 @@ class ChangesDesk:
     def write_planned(
         self, plan: WriterPlan, batch: Batch, records: Sequence[Record]
     ) -> BatchOutcome:
-        return write_put_records(plan, batch, chunk_of([records]))
+        return write_chunk_around_poison(plan, batch, chunk_of([records]))
 
     def evolve(self, *messages: Message) -> tuple[str, ...]:
         """Do to the table what these records need, and say what that was."""

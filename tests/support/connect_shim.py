@@ -24,7 +24,7 @@ from integration import warm_start
 from headgate.config.load import load
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.cli.main import main
-from headgate.operations.init.sink_file_template import write_sink_file
+from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 from headgate.operations.kafka_connect.import_connector import import_connector, to_toml
 from headgate.operations.kafka_connect.tables_and_routes import parse_partition_by
 from headgate.operations.status.status import read_status
@@ -74,7 +74,7 @@ class Connector:
         proposed.parent.mkdir(exist_ok=True)
         proposed.unlink(missing_ok=True)
         try:
-            write_sink_file(
+            propose_and_write_sink_file(
                 proposed.stem,
                 proposed.parent,
                 topic=document["source"]["topics"][0],

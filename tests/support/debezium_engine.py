@@ -17,7 +17,7 @@ from repository.tree import ROOT
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.child_process import kill_child_group, start_child
-from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
+from headgate.operations.java_installation import ensure_jars, require_java, user_cache_folder
 
 VERSION = "3.0.8.Final"
 _JARS = (
@@ -34,7 +34,7 @@ _MAIN = Path(__file__).parents[1] / "integration" / "DebeziumToKafka.java"
 def debezium_jars() -> Path:
     """Skips where they cannot be had."""
     try:
-        return fetch_jars(user_cache_folder() / f"debezium-{VERSION}-avro", _JARS)
+        return ensure_jars(user_cache_folder() / f"debezium-{VERSION}-avro", _JARS)
     except Unreachable as error:
         pytest.skip(f"no Debezium here: {error}")
 

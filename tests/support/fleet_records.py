@@ -10,7 +10,7 @@ from headgate.runtime.fleet.fleet_records import (
     ObservedWorker,
     Removal,
     SinkSpec,
-    state_key,
+    state_topic_key_of,
 )
 from headgate.runtime.fleet.fleet_view import CommandRecord, FleetRecords, ObservedRecord
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -91,5 +91,5 @@ def fleet_of(
     for name, slots in (workers or {}).items():
         values.append(ObservedWorker(worker=name, incarnation=f"{name}-1", slots=tuple(slots)))
     for offset, value in enumerate(values):
-        records.take_record(ObservedRecord(state_key(value), offset, 1_000, value))
+        records.take_record(ObservedRecord(state_topic_key_of(value), offset, 1_000, value))
     return records

@@ -12,7 +12,7 @@ import pytest
 from support.object_store import KEY, REGION, SECRET, ObjectStore
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.java_installation import fetch_jars, require_java, user_cache_folder
+from headgate.operations.java_installation import ensure_jars, require_java, user_cache_folder
 
 VERSION = "1.1.27"
 _JARS = (
@@ -35,7 +35,7 @@ class Written(NamedTuple):
 def glue_serializer_jars() -> Path:
     """Skips where they cannot be had."""
     try:
-        return fetch_jars(user_cache_folder() / f"glue-serializer-{VERSION}", _JARS)
+        return ensure_jars(user_cache_folder() / f"glue-serializer-{VERSION}", _JARS)
     except Unreachable as error:
         pytest.skip(f"no serializer of AWS's here: {error}")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from support.spark_classes import archive_of
 
 from headgate.operations.java_installation import user_cache_folder
-from headgate.operations.local_kafka.broker import KAFKA_VERSION, EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import KAFKA_VERSION, EmbeddedKafka, ensure_broker_jars
 
 OPTIONS = "JDK_JAVA_OPTIONS"
 """What each JVM reads that is started by the command ``java``."""
@@ -38,7 +38,7 @@ class ArchivingKafka(EmbeddedKafka):
     """Writes the classes that it has loaded when it ends."""
 
     def __init__(self, home: Path, draft: Path) -> None:
-        super().__init__(home, fetch_broker_jars())
+        super().__init__(home, ensure_broker_jars())
         self._draft = draft
 
     def _java_command(self, main: str, *arguments: str) -> list[str]:
@@ -52,7 +52,7 @@ def shared_kafka(home: Path) -> Iterator[EmbeddedKafka]:
     """A broker that makes the archive at its end, unless it is there."""
     draft = archive().with_suffix(f".{os.getpid()}")
     there = archive().exists()
-    kafka = EmbeddedKafka(home, fetch_broker_jars()) if there else ArchivingKafka(home, draft)
+    kafka = EmbeddedKafka(home, ensure_broker_jars()) if there else ArchivingKafka(home, draft)
     try:
         with kafka as broker:
             yield broker

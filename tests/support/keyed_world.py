@@ -43,7 +43,7 @@ from headgate.tables.iceberg.table_creation import (
     CREATED_MS,
     TableDeclaration,
     create_table_if_missing,
-    key_field_ids,
+    require_key_field_ids,
 )
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
@@ -217,7 +217,7 @@ def write_status_files(
         files += write_files(table, pa.Table.from_pylist(list(rows), arrow), below)
     if deletes:
         columns = key_file_schema(
-            table.schema(), key_field_ids(table.schema(), key), with_topic=False
+            table.schema(), require_key_field_ids(table.schema(), key), with_topic=False
         )
         path = f"{table.location()}/data/keys-{uuid.uuid4()}.parquet"
         files += (write_key_file(table.io, path, pa.Table.from_pylist(list(deletes), columns)),)

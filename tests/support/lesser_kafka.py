@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars, find_free_port
 
 METADATA, API_VERSIONS, ADD_PARTITIONS, END_TRANSACTION, DESCRIBE_CONFIGS = 3, 18, 24, 26, 32
 _UNSUPPORTED_VERSION = 35
@@ -22,7 +22,7 @@ class LesserKafka(EmbeddedKafka):
     none of those that it has as ``None`` is offered."""
 
     def __init__(self, home: Path, newest: Mapping[int, int | None]) -> None:
-        super().__init__(home, fetch_broker_jars())
+        super().__init__(home, ensure_broker_jars())
         self._port_behind = find_free_port()
         self._newest = newest
         self._listening = socket.create_server(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ from headgate.runtime.fleet.fleet_records import (
     ObservedSink,
     ObservedWorker,
     SinkSpec,
-    state_key,
+    state_topic_key_of,
 )
 from headgate.runtime.fleet.fleet_view import (
     CommandRecord,
@@ -62,7 +62,7 @@ class MadeUpFleet:
     def add_record(self, value: ObservedSink | ObservedWorker, ago_ms: int) -> None:
         self._next()
         self.records.take_record(
-            ObservedRecord(state_key(value), self._offset, NOW - ago_ms, value)
+            ObservedRecord(state_topic_key_of(value), self._offset, NOW - ago_ms, value)
         )
 
     def runs(self, key: str, slot: int = 0, **other: Any) -> None:

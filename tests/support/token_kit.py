@@ -15,7 +15,7 @@ from typing import Any, Self
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars, find_free_port
 
 SECRET = "s3cret-needle-of-the-token-server/+="
 
@@ -139,7 +139,7 @@ class KafkaWithTokens(EmbeddedKafka):
     """Has a second door, for who brings a token of this server; the first is the test's own."""
 
     def __init__(self, home: Path, server: TokenServer) -> None:
-        super().__init__(home, fetch_broker_jars())
+        super().__init__(home, ensure_broker_jars())
         self.guarded = f"127.0.0.1:{find_free_port()}"
         home.mkdir(parents=True, exist_ok=True)
         self._jwks = home.resolve() / "jwks.json"

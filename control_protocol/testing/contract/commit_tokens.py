@@ -49,9 +49,7 @@ class CommitTokenContract:
         require_landed(commit(table, view, record(1, 2, 6), later))
         assert world.visible_file_numbers() == [1, 2]
 
-    def test_token_2_a_token_that_never_had_files_is_in_nobodys_way(
-        self, world: TokenWorld
-    ) -> None:
+    def test_token_2_an_unused_token_blocks_no_later_commit(self, world: TokenWorld) -> None:
         table = world.open()
         view = claim_table(table)
         table.new_token()

@@ -87,7 +87,7 @@ class CoreContract(RaceContract):
         assert isinstance(outcome, Refused)
         assert world.visible_file_numbers() == []
 
-    def test_a_base_with_the_tag_of_another_history_is_refused(self, world: World) -> None:
+    def test_a_base_whose_tag_is_older_than_its_head_is_refused(self, world: World) -> None:
         """As of a server that came back without its newest commits, and has as many again."""
         table = world.open()
         first = claim_table(table)

@@ -51,7 +51,7 @@ class KeyContract:
                 putting_change(1, "old", 1), putting_change(3, "y", 1, partition=1)
             ),
         )
-        view = self.require_commit_lands(table, 1, *files)
+        view = self.commit_and_require_landed(table, 1, *files)
         assert key_counts_of(view) == KeyCounts(inserted=3, superseded=1)
         more = world.write_changes(
             putting_change(1, "newer", 5), putting_change(2, "z", 6), putting_change(4, "four", 9)
@@ -61,7 +61,7 @@ class KeyContract:
             deleting_change(3, 2, partition=1),
             deleting_change(9, 3, partition=1),
         )
-        view = self.require_commit_lands(
+        view = self.commit_and_require_landed(
             table, 2, *less, *more, *world.write_changes(deleting_change(4, 8))
         )
         assert key_counts_of(view) == KeyCounts(
@@ -72,26 +72,28 @@ class KeyContract:
 
     def test_key_3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
         table = world.open()
-        before = self.require_commit_lands(
+        before = self.commit_and_require_landed(
             table, 1, *world.write_changes(putting_change(1, "a", 1), putting_change(2, "b", 2))
         )
-        view = self.require_commit_lands(table, 2)
+        view = self.commit_and_require_landed(table, 2)
         assert view.tag != before.tag
         assert self.said(1, 2).is_same_commit(view.record)
         assert world.read_rows() == {1: "a", 2: "b"}
-        self.require_commit_lands(table, 3, *world.write_changes(putting_change(1, "c", 3)))
+        self.commit_and_require_landed(table, 3, *world.write_changes(putting_change(1, "c", 3)))
         assert world.read_rows() == {1: "c", 2: "b"}
 
-    def test_key_9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
+    def test_key_9_a_deleted_key_may_come_back_from_another_partition(
+        self, world: KeyedWorld
+    ) -> None:
         table = world.open()
-        self.require_commit_lands(
+        self.commit_and_require_landed(
             table, 1, *world.write_changes(putting_change(1, "a", 1), putting_change(2, "b", 2))
         )
-        view = self.require_commit_lands(
+        view = self.commit_and_require_landed(
             table, 2, *world.write_changes(deleting_change(1, 3), deleting_change(7, 4))
         )
         assert key_counts_of(view) == KeyCounts(deleted=1, absent=1)
-        view = self.require_commit_lands(
+        view = self.commit_and_require_landed(
             table, 3, *world.write_changes(putting_change(1, "again", 9, partition=1))
         )
         assert key_counts_of(view) == KeyCounts(inserted=1)
@@ -102,12 +104,12 @@ class KeyContract:
     ) -> None:
         """The topic was re-created: its offsets begin at 0 again."""
         table = world.open()
-        self.require_commit_lands(
+        self.commit_and_require_landed(
             table,
             1,
             *world.write_changes(putting_change(1, "old", 90), putting_change(2, "old", 91)),
         )
-        view = self.require_commit_lands(
+        view = self.commit_and_require_landed(
             table, 2, *world.write_changes(putting_change(1, "new", 0), deleting_change(2, 1))
         )
         assert key_counts_of(view) == KeyCounts(updated=1, deleted=1)
@@ -116,7 +118,7 @@ class KeyContract:
     def test_key_8_a_key_in_two_partitions_is_refused_and_nothing_of_it_lands(
         self, world: KeyedWorld
     ) -> None:
-        view = self.require_commit_lands(
+        view = self.commit_and_require_landed(
             world.open(), 1, *world.write_changes(putting_change(1, "a", 3))
         )
         for changes in (
@@ -133,12 +135,12 @@ class KeyContract:
         zombie, heir = world.open(), world.open()
         files = world.write_changes(putting_change(1, "late", 5), deleting_change(2, 6))
         stale = zombie.read()
-        self.require_commit_lands(
+        self.commit_and_require_landed(
             heir, 1, *world.write_changes(putting_change(1, "a", 1), putting_change(2, "b", 2))
         )
         assert isinstance(commit(zombie, stale, self.said(1, 2), *files), Refused)
         assert world.read_rows() == {1: "a", 2: "b"}
-        view = self.require_commit_lands(world.open(), 2, *files)
+        view = self.commit_and_require_landed(world.open(), 2, *files)
         assert key_counts_of(view) == KeyCounts(updated=1, deleted=1)
         assert world.read_rows() == {1: "late"}
 
@@ -155,7 +157,7 @@ class KeyContract:
         view = table.read()
         assert self.said(1, 1).is_same_commit(view.record) is did_land
         if not did_land:
-            view = self.require_commit_lands(table, 1, *files)
+            view = self.commit_and_require_landed(table, 1, *files)
         assert key_counts_of(view) == KeyCounts(inserted=1, absent=1)
         assert world.read_rows() == {1: "a"}
 
@@ -165,7 +167,9 @@ class KeyContract:
         """Commit on what a fresh read shows."""
         return commit(table, table.read(), self.said(1, number), *files)
 
-    def require_commit_lands(self, table: SinkTable, number: int, *files: WrittenFile) -> TableView:
+    def commit_and_require_landed(
+        self, table: SinkTable, number: int, *files: WrittenFile
+    ) -> TableView:
         return require_landed(self.commit_on_fresh_read(table, number, *files))
 
 
@@ -235,7 +239,7 @@ class KeyedSecondaryContract(KeyContract):
         )
         assert {file.kind for file in files} == set(FileKind)
         table.require_files_fit_and_exist(files)
-        self.require_commit_lands(table, 1, *files)
+        self.commit_and_require_landed(table, 1, *files)
         world.open().require_files_fit_and_exist(files)
 
     def test_key_2_a_key_file_that_is_gone_is_refused_before_it_is_decided(

@@ -39,7 +39,7 @@ class ReaderContract:
             assert (history.tag, history.current_record, history.claimed) == (None, None, False)
             assert history.complete
             assert reader.view().record is None
-            assert (row_count_of(reader), read_numbers(reader)) == (0, [])
+            assert (row_count_of(reader), read_number_column(reader)) == (0, [])
             assert "number" in reader.columns()
 
     def test_the_sinks_commits_are_told_in_order_each_with_what_it_added(
@@ -54,7 +54,7 @@ class ReaderContract:
                 (sum(file.records for file in files), len(files)) for files in brought
             ]
             for told, files in zip(found, brought, strict=True):
-                assert added_files_of(reader, told) == paths_with_counts(files)
+                assert added_files_of(reader, told) == paths_with_row_counts(files)
             assert len({each.snapshot_id for each in found}) == len(found)
             assert sorted(each.committed_ms for each in found) == [e.committed_ms for e in found]
             assert (history.foreign, history.unreadable, history.complete) == ((), (), True)
@@ -89,7 +89,7 @@ class ReaderContract:
             came = {
                 (path, rows): told.snapshot_id
                 for told, files in commits_with_files(reader, brought)
-                for path, rows in paths_with_counts(files)
+                for path, rows in paths_with_row_counts(files)
             }
             assert row_count_of(reader) == sum(rows for _, rows in came)
             live = reader.live_files()
@@ -97,7 +97,7 @@ class ReaderContract:
                 assert reader.size_and_rows(file) == (file.size_bytes, file.records)
             named = {(file.path, file.records): file.added_by for file in live}
             assert named == came or not {path for path, _ in named} & {path for path, _ in came}
-            assert read_numbers(reader) == expected_numbers(brought)
+            assert read_number_column(reader) == expected_number_column(brought)
 
     def test_rows_are_read_with_the_columns_that_were_asked_for(self, world: ReaderWorld) -> None:
         _, brought = fill_table(world)
@@ -108,8 +108,8 @@ class ReaderContract:
             for file in each:
                 little, whole = list(file.batches()), list(file.at_once())
                 assert {name for rows in little for name in rows.schema.names} == {"number"}
-                assert numbers_in_batches(little) == numbers_in_batches(whole)
-            assert read_numbers(reader) == expected_numbers(brought)
+                assert number_column_of_batches(little) == number_column_of_batches(whole)
+            assert read_number_column(reader) == expected_number_column(brought)
 
     def test_what_other_sinks_committed_is_not_the_sinks_own(self, world: ReaderWorld) -> None:
         view = claim_table(world.open())
@@ -185,7 +185,7 @@ class OthersReaderContract:
             theirs = sum(each.added_records for each in history.foreign)
             assert row_count_of(reader) - ours == theirs > 0
             assert sum(each.removed_row_count for each in history.foreign) == 0
-            assert set(read_numbers(reader)) == {*expected_numbers(brought), 9}
+            assert set(read_number_column(reader)) == {*expected_number_column(brought), 9}
 
     def test_a_compaction_adds_and_removes_no_row(self, world: OthersReaderWorld) -> None:
         _, brought = fill_table(world)
@@ -194,12 +194,12 @@ class OthersReaderContract:
             history = reader.history()
             assert [each.record for each in history.commits] == expected_commit_records(brought)
             assert sum(each.removed_row_count for each in history.foreign) == 0
-            assert read_numbers(reader) == expected_numbers(brought)
-            assert row_count_of(reader) == len(expected_numbers(brought))
+            assert read_number_column(reader) == expected_number_column(brought)
+            assert row_count_of(reader) == len(expected_number_column(brought))
             for told, files in commits_with_files(reader, brought):
                 assert reader.added_files(told) is None or added_files_of(
                     reader, told
-                ) == paths_with_counts(files)
+                ) == paths_with_row_counts(files)
 
 
 def fill_table(world: ReaderWorld) -> tuple[TableView, Brought]:
@@ -218,7 +218,7 @@ def expected_commit_records(brought: Brought) -> list[CommitRecord]:
     return [record(1, number, 3 * number) for number in range(len(brought))]
 
 
-def expected_numbers(brought: Brought) -> list[int]:
+def expected_number_column(brought: Brought) -> list[int]:
     numbers = (1, 2, 3)
     files = [file for each in brought for file in each]
     return [n for n, file in zip(numbers, files, strict=True) for _ in range(file.records)]
@@ -234,7 +234,7 @@ def require_record_unchanged(world: ReaderWorld, before: TableView) -> TableView
     return view
 
 
-def paths_with_counts(files: Sequence[WrittenFile]) -> list[tuple[str, int]]:
+def paths_with_row_counts(files: Sequence[WrittenFile]) -> list[tuple[str, int]]:
     return sorted((file.path, file.records) for file in files)
 
 
@@ -252,18 +252,18 @@ def row_count_of(reader: TableReader) -> int:
     return sum(file.records for file in reader.live_files())
 
 
-def read_numbers(reader: TableReader) -> list[int]:
+def read_number_column(reader: TableReader) -> list[int]:
     _, files = reader.scan(["number"])
-    return sorted(n for file in files for n in numbers_in_batches(file.batches()))
+    return sorted(n for file in files for n in number_column_of_batches(file.batches()))
 
 
-def numbers_in_batches(batches: Iterable[Any]) -> list[int]:
+def number_column_of_batches(batches: Iterable[Any]) -> list[int]:
     return [number for rows in batches for number in rows.column("number").to_pylist()]
 
 
 def read_all(reader: TableReader) -> tuple[TableView, History, list[str], list[int]]:
     live = sorted(file.path for file in reader.live_files())
-    return reader.view(), reader.history(), live, read_numbers(reader)
+    return reader.view(), reader.history(), live, read_number_column(reader)
 
 
 def require_same_view(history: History, seen: TableView, committed: TableView) -> None:

@@ -80,7 +80,9 @@ class SecondaryContract:
         table.require_files_fit_and_exist((sound,))
         assert table.read().record is None
 
-    def test_what_it_was_given_back_is_in_its_record(self, world: SecondaryWorld) -> None:
+    def test_the_record_of_a_secondary_keeps_what_a_replay_gave_back(
+        self, world: SecondaryWorld
+    ) -> None:
         mark = Replayed(record(1, 1, 3).offsets, {"trips": TopicId("id-of-trips")})
         said = replace(delivery_record(1, 1), replayed=mark, command=REPLAY)
         require_landed(deliver(world.open(), said, world.write_file(1)))

@@ -52,25 +52,25 @@ def read_values(
 
     ``wanted``: the columns for a record's fields, or the only one for a value of another type.
     """
-    buffer = Buffer(values, _fixed_bytes_max(avro_type))
+    buffer = Buffer(values, _padding_bytes_for(avro_type))
     begins = np.roll(buffer.ends, 1)
     begins[:1] = 0
     rows = np.arange(len(values), dtype=np.int64)
     cursors = Cursors(buffer, faults, rows, begins)
-    field = pa.field("", pa.struct(list(wanted))) if _is_record_type(avro_type) else wanted[0]
+    field = pa.field("", pa.struct(list(wanted))) if _may_be_record(avro_type) else wanted[0]
     result = _read_type(avro_type, field, cursors)
     cursors.note_fault(cursors.at < cursors.ends, "has extra bytes after its end")
     return result
 
 
-def _is_record_type(avro_type: Avro) -> bool:
+def _may_be_record(avro_type: Avro) -> bool:
     return avro_type.type == "record" or (
-        avro_type.type == "union" and any(map(_is_record_type, avro_type.children))
+        avro_type.type == "union" and any(map(_may_be_record, avro_type.children))
     )
 
 
-def _fixed_bytes_max(avro_type: Avro) -> int:
-    return max([avro_type.size, 16, *map(_fixed_bytes_max, avro_type.children)])
+def _padding_bytes_for(avro_type: Avro) -> int:
+    return max([avro_type.size, 16, *map(_padding_bytes_for, avro_type.children)])
 
 
 def _read_type(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
@@ -315,7 +315,7 @@ def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     if avro_type.logical == "time-millis":
         return pa.array(result * _MILLIS).view(pa.time64("us"))
     return (
-        _counted_or_plain_array(avro_type, result)
+        _time_count_or_plain_array(avro_type, result)
         if avro_type.called
         else pa.array(result.astype(np.int32))
     )
@@ -324,7 +324,7 @@ def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
 def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     if not avro_type.logical:
-        return _counted_or_plain_array(avro_type, result)
+        return _time_count_or_plain_array(avro_type, result)
     if avro_type.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
         cursors.note_fault(wrong, "holds a time out of range")
@@ -336,7 +336,7 @@ def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
     return pa.array(result).view(pa.timestamp(unit, tz=zone))
 
 
-def _counted_or_plain_array(avro_type: Avro, found: Positions) -> pa.Array:
+def _time_count_or_plain_array(avro_type: Avro, found: Positions) -> pa.Array:
     counted, numbers = counted_type(avro_type.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 

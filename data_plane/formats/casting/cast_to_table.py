@@ -62,7 +62,7 @@ def cast_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordB
     Bad rows are noted and still included.
     """
     at = _Place(np.arange(len(values), dtype=np.int64), faults, "")
-    if _is_record_type(values.type):
+    if _may_be_record(values.type):
         whole = _cast_field(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
         columns = [whole.field(place) for place in range(len(schema))]
     elif len(schema) == 1:
@@ -104,10 +104,10 @@ def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     return flag_missing_field(values.field(place), path[1:]) & _valid_flags(values)
 
 
-def _is_record_type(data_type: pa.DataType) -> bool:
+def _may_be_record(data_type: pa.DataType) -> bool:
     if pa_types.is_union(data_type):
         return any(
-            _is_record_type(data_type.field(place).type) for place in range(data_type.num_fields)
+            _may_be_record(data_type.field(place).type) for place in range(data_type.num_fields)
         )
     return bool(pa_types.is_struct(data_type))
 

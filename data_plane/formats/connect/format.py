@@ -207,7 +207,7 @@ class ConnectJsonRecords:
         schema = collector.schema
         if kind is None:
             result, bad = _decode_json(self._plain, payloads, schema)
-            return collector.add_and_map_bad_places(result, rows, bad)
+            return collector.add_part_and_map_bad_to_rows(result, rows, bad)
         kind = pruned_type(kind, schema)
         single = not pa_types.is_struct(kind)
         if single:
@@ -226,7 +226,7 @@ class ConnectJsonRecords:
             good[list(faults.reasons)] = False
             fit = fit.filter(pa.array(good))
             bad |= {left[place]: reason for place, reason in faults.reasons.items()}
-        return collector.add_and_map_bad_places(fit, rows, bad)
+        return collector.add_part_and_map_bad_to_rows(fit, rows, bad)
 
     def _type_of_schema(self, schema_text: str) -> pa.DataType | None:
         if schema_text not in self._types:
@@ -255,7 +255,7 @@ class _RowCollector:
         self._parts = [rows_from_python([], schema)]
         self._rows: list[int] = []
 
-    def add_and_map_bad_places(
+    def add_part_and_map_bad_to_rows(
         self, part: pa.RecordBatch, rows: list[int], bad_places: Mapping[int, str]
     ) -> dict[int, str]:
         """Add ``part``, which lacks the bad rows; return why these are bad, by row."""

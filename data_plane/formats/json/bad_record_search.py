@@ -169,13 +169,15 @@ def _flag_suspect_texts(target: pa.DataType, texts: pa.Array) -> Flags:
     if form:
         fits = pc.match_substring_regex(texts, _FORMS[form]).fill_null(fill_value=True)
         wrong: Flags = ~np.asarray(fits)
-        return wrong if form != "timestamp" or wrong.any() else _flag_minority_zones(texts)
+        return (
+            wrong if form != "timestamp" or wrong.any() else _flag_rarer_of_zoned_and_unzoned(texts)
+        )
     if pa_types.is_fixed_size_binary(target) or pa_types.is_large_binary(target):
-        return np.array([not _is_base64(text) for text in texts.to_pylist()], np.bool_)
+        return np.array([not _is_base64_or_none(text) for text in texts.to_pylist()], np.bool_)
     return np.zeros(len(texts), np.bool_)
 
 
-def _flag_minority_zones(texts: pa.Array) -> Flags:
+def _flag_rarer_of_zoned_and_unzoned(texts: pa.Array) -> Flags:
     """Flag the minority with or without a zone: the column is read in one of the two ways."""
     zoned = np.asarray(
         pc.match_substring_regex(texts, r"(Z|:.*[+-].*)$").fill_null(fill_value=False)
@@ -185,7 +187,7 @@ def _flag_minority_zones(texts: pa.Array) -> Flags:
     return odd & there
 
 
-def _is_base64(text: str | None) -> bool:
+def _is_base64_or_none(text: str | None) -> bool:
     try:
         return text is None or base64.b64decode(text, validate=True) is not None
     except (binascii.Error, ValueError):
@@ -294,13 +296,13 @@ class BadRecordSearch:
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
             self._refuse_and_parse_rest(rows, suspects)
             return
-        if self._has_learned_new_spelling:
+        if self._learn_spelling_once:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
             self._parse_rows(part)
 
     @cached_property
-    def _has_learned_new_spelling(self) -> bool:
+    def _learn_spelling_once(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
     def _refuse_and_parse_rest(self, rows: Rows, suspects: dict[int, str]) -> None:

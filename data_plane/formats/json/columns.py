@@ -291,7 +291,7 @@ def _convert_numbers(target: pa.DataType, parsed: pa.Array, wide: pa.Array | Non
         return nearest
     if pa_types.is_decimal(target):
         return _convert_decimals(target, parsed, wide)
-    return _convert_epochs(target, parsed, wide)
+    return _convert_epoch_times(target, parsed, wide)
 
 
 def _convert_decimals(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
@@ -304,7 +304,7 @@ def _convert_decimals(target: pa.DataType, parsed: pa.Array, wide: pa.Array | No
     return wide.cast(target)
 
 
-def _convert_epochs(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
+def _convert_epoch_times(target: pa.DataType, parsed: pa.Array, wide: pa.Array | None) -> pa.Array:
     """Return days, milliseconds of the day, or milliseconds since 1970."""
     counts = parsed.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
     if wide is None:

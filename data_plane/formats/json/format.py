@@ -112,7 +112,7 @@ class JsonRecords:
         bad: dict[int, str] = {}
         try:
             some = values.take(left)
-            if not marked and (len(some) <= _FEW or self._are_mostly_bad(some, schema)):
+            if not marked and (len(some) <= _FEW or self._seem_mostly_bad(some, schema)):
                 rest = self._decode_one_by_one(some, taken.batch.slice(0, 0))
             else:
                 rest = self._decode_without_one_pass(some, schema, marked=marked)
@@ -143,7 +143,7 @@ class JsonRecords:
             )
         return self._decode_around_bad_records(values, schema)
 
-    def _are_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:
+    def _seem_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:
         """Judge by a few of them: a block of bad ones would be divided until each stands alone."""
         self._ensure_spelling_known(values, schema)
         some = values[:: -(-len(values) // _PROBES)]
@@ -251,7 +251,7 @@ class JsonRecords:
                 row[field.name] = json_values.convert_field(field, record)
             except ValueError as reason:
                 self._refused = field.name
-                surely_bad = _is_columnar_path_as_strict(field.type)
+                surely_bad = _is_columnar_as_strict_as_by_value(field.type)
                 return self._decode_leniently_or_reason(
                     value, schema, reason, surely_bad=surely_bad
                 )
@@ -287,6 +287,6 @@ def _marks_with_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | 
     return None if marks is None else np.where(ill_formed, marks | _LACKS, marks)
 
 
-def _is_columnar_path_as_strict(data_type: pa.DataType) -> bool:
+def _is_columnar_as_strict_as_by_value(data_type: pa.DataType) -> bool:
     """Return whether the columnar path refuses all values that ``json.values`` refuses."""
     return not pa_types.is_nested(data_type) and not pa_types.is_large_string(data_type)

@@ -59,7 +59,7 @@ class BadValue(ValueError):
     """Says that a value cannot be converted without loss, and why."""
 
 
-def _refuse_constant(name: str) -> None:
+def _refuse_nan_and_infinity(name: str) -> None:
     raise BadValue(f"{name} is not JSON")
 
 
@@ -80,7 +80,7 @@ def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(
     strict=False,
     parse_float=_DECIMALS.create_decimal,
-    parse_constant=_refuse_constant,
+    parse_constant=_refuse_nan_and_infinity,
     object_pairs_hook=require_unique_keys,
 )
 

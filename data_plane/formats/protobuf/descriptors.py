@@ -78,7 +78,7 @@ class Types:
             level = self.messages[name].nested
         return self.require_message(name)
 
-    def numbered_message(self, file: str, number: int) -> Message:
+    def message_by_sorted_index(self, file: str, number: int) -> Message:
         """Return the message of this number among all of the file, by full name.
 
         Raises ``UnfitTypes``.

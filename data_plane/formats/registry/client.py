@@ -197,7 +197,7 @@ class RegistryClient:
             if number:
                 self._wait_before_retry(number)
             try:
-                return self._ask_each_address(tail, asked)
+                return self._ask_addresses_until_answered(tail, asked)
             except _AskAgain as error:
                 reason = str(error)
             except _Useless as error:
@@ -214,7 +214,7 @@ class RegistryClient:
         )
         time.sleep(wait_ms / 1000 * random.uniform(0.8, 1.2))
 
-    def _ask_each_address(self, tail: str, asked: _Question) -> Any:
+    def _ask_addresses_until_answered(self, tail: str, asked: _Question) -> Any:
         """Ask one address after the other, until one gives an answer that counts."""
         for url in self._urls[:-1]:
             try:
@@ -229,7 +229,7 @@ class RegistryClient:
         status, body = self._get_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
-        said, code = _parse_error(body)
+        said, code = _error_text_and_code_in(body)
         words = f"{status} {Redaction(secrets)(said)}".strip()
         if status == _NOT_FOUND and code in _SCHEMA_NOT_FOUND:
             raise NoSuchSchema(f"the registry does not know {what}")
@@ -269,7 +269,7 @@ class RegistryClient:
 
         timeout_s = self._options.numbers["timeout"]
         deadline_s = time.monotonic() + timeout_s
-        session = self._open_session()
+        session = self._get_or_open_session()
         try:
             with session.get(
                 url,
@@ -295,7 +295,7 @@ class RegistryClient:
             self._close_session(session)
             raise _AskAgain(_describe_failure(error, timeout_s)) from None
 
-    def _open_session(self) -> requests.Session:
+    def _get_or_open_session(self) -> requests.Session:
         with self._lock:
             if self._session is None:
                 self._session = self._new_session()
@@ -394,7 +394,7 @@ def _decode_json(body: bytes) -> Any:
         raise _Useless("its answer is not JSON; is registry.url right?") from None
 
 
-def _parse_error(body: bytes) -> tuple[str, int]:
+def _error_text_and_code_in(body: bytes) -> tuple[str, int]:
     """Return the text and the code of an error, if it has the form of a registry's."""
     try:
         said = json.loads(body)

@@ -107,10 +107,10 @@ def header_framer_of(options: Mapping[str, str], key_options: Mapping[str, str])
 def split_by_frame(values: Sequence[bytes]) -> Iterator[Part]:
     """Group values with the same frame. One without any known frame has what is there instead."""
     data = Packed.pack(values).array
-    yield from _split_at_size(data, np.arange(len(data), dtype=np.int64), _ID_BYTES[ID])
+    yield from _split_by_frame_of_size(data, np.arange(len(data), dtype=np.int64), _ID_BYTES[ID])
 
 
-def _split_at_size(data: pa.Array, rows: Integers, size: int) -> Iterator[Part]:
+def _split_by_frame_of_size(data: pa.Array, rows: Integers, size: int) -> Iterator[Part]:
     fronts = pc.binary_slice(data, 0, size).dictionary_encode()
     codes = np.asarray(fronts.indices)
     if len(fronts.dictionary) == 1 and _frame_size_of(fronts.dictionary[0].as_py()) == size:
@@ -127,7 +127,7 @@ def _split_at_size(data: pa.Array, rows: Integers, size: int) -> Iterator[Part]:
         yield front, rows[chosen], Packed(_data_behind_frame(some, size))
     for needed, parts in longer.items():
         chosen = np.sort(np.concatenate(parts))
-        yield from _split_at_size(data.take(pa.array(chosen)), rows[chosen], needed)
+        yield from _split_by_frame_of_size(data.take(pa.array(chosen)), rows[chosen], needed)
 
 
 def _frame_size_of(front: bytes) -> int:

@@ -147,6 +147,6 @@ class _NumberedMessages(FramedRecords):
                 number = message_number_of(frame)
             except Broken:
                 raise NoSuchSchema("has no number of a message type behind its schema") from None
-            return ProtobufWriterFormat(types, types.numbered_message(name, number))
+            return ProtobufWriterFormat(types, types.message_by_sorted_index(name, number))
 
         super().__init__(split_by_message_number, open_writer_format)

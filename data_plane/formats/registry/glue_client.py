@@ -110,7 +110,7 @@ class GlueClient:
         return SchemaVersion(kind, text)
 
     def _request_schema_version(self, uuid: str, what: str) -> Mapping[str, Any]:
-        client = self._open_client()
+        client = self._get_or_open_client()
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
         from botocore.parsers import ResponseParserError
 
@@ -152,7 +152,7 @@ class GlueClient:
         meta = self._client.meta
         return f"asked at {meta.endpoint_url} in {meta.region_name}"
 
-    def _open_client(self) -> Any:
+    def _get_or_open_client(self) -> Any:
         with self._lock:
             if self._client is None:
                 self._client = self._new_client()

@@ -83,11 +83,11 @@ class SchemaCache(Generic[_Kind]):
             self._asked_in_vain_until_s = time.monotonic() + self._fresh_s
             found = known
         with self._lock:
-            self._require_unchanged_digest(schema_id, found.digest)
+            self._note_or_require_same_digest(schema_id, found.digest)
             self._store_and_evict(schema_id, known or found)
         return (known or found).made
 
-    def _require_unchanged_digest(self, schema_id: bytes, digest: bytes) -> None:
+    def _note_or_require_same_digest(self, schema_id: bytes, digest: bytes) -> None:
         before = self._digests.setdefault(schema_id, digest)
         self._digests.move_to_end(schema_id)
         if len(self._digests) > _DIGESTS_MAX:

@@ -206,10 +206,10 @@ class SchemaRegistry:
     def _fetch_references(self, answer: _Answer, **asked: str) -> dict[str, str]:
         """Return what the schema refers to by the names in use, each after its own references."""
         texts: dict[str, str] = {}
-        self._collect_references(answer, texts, set(), asked)
+        self._fetch_references_into(answer, texts, set(), asked)
         return texts
 
-    def _collect_references(
+    def _fetch_references_into(
         self,
         answer: _Answer,
         texts: dict[str, str],
@@ -229,7 +229,7 @@ class SchemaRegistry:
                 found = _Answer.from_json(
                     self._client.get_json(path, what, **asked), what, self._context
                 )
-            self._collect_references(found, texts, seen, asked)
+            self._fetch_references_into(found, texts, seen, asked)
             texts.setdefault(name, found.text)
 
 

@@ -79,7 +79,7 @@ class PostgresReader:
         own: list[Kept] = []
         for kept in self._ledger.commits(self._connection, self._facts):
             own.append(kept)
-            if newest and newest.has_enough(len(own), kept.committed_ms):
+            if newest and newest.is_satisfied_by(len(own), kept.committed_ms):
                 break
         complete = not own or own[-1].position == 1
         others = self._ledger.commits(self._connection, self._facts, own=False)

@@ -203,7 +203,7 @@ class Replacement(MaintenanceCommit):
 
         All sources have to be live, and no equality delete may be new.
         """
-        snapshot = self._head_if_tagged(table.metadata)
+        snapshot = self._head_if_tag_exists(table.metadata)
         if snapshot is None:
             return None
         data, head = read_data_files_and_deletes(table, snapshot)

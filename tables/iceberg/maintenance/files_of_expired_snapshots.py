@@ -82,7 +82,7 @@ def _find_reachable_files(io: FileIO, snapshots: Sequence[Snapshot], time_max_s:
             manifest for listed in reading.read_manifest_lists(snapshots) for manifest in listed
         }
         paths |= {manifest.manifest_path for manifest in manifests}
-        return paths.union(*reading.live_paths(manifests))
+        return paths.union(*reading.live_paths_per_manifest(manifests))
 
 
 class _ManifestsByUse(NamedTuple):
@@ -117,7 +117,7 @@ class _Reading:
 
     def files_only_live_in(self, ours: set[ManifestFile], others: set[ManifestFile]) -> set[str]:
         """Return data and delete files that are live in ``ours`` and not in ``others``."""
-        files = {path for live in self.live_paths(ours) for path in live}
+        files = {path for live in self.live_paths_per_manifest(ours) for path in live}
         oldest = min((m.sequence_number or 0 for m in ours), default=0)
 
         def order_to_read_in(manifest: ManifestFile) -> tuple[bool, int]:
@@ -125,7 +125,9 @@ class _Reading:
             sequence_number = manifest.sequence_number or 0
             return sequence_number < oldest, sequence_number
 
-        for live in self.live_paths(sorted(others, key=order_to_read_in)) if files else ():
+        for live in (
+            self.live_paths_per_manifest(sorted(others, key=order_to_read_in)) if files else ()
+        ):
             files.difference_update(live)
             if not files:
                 break
@@ -134,7 +136,7 @@ class _Reading:
     def read_manifest_lists(self, snapshots: Sequence[Snapshot]) -> Iterator[list[ManifestFile]]:
         return self._read_in_chunks(lambda snapshot: snapshot.manifests(self.io), snapshots)
 
-    def live_paths(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
+    def live_paths_per_manifest(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
         def read_live_paths(manifest: ManifestFile) -> list[str]:
             entries = manifest.fetch_manifest_entry(self.io, discard_deleted=True)
             return [entry.data_file.file_path for entry in entries]

@@ -78,7 +78,7 @@ class MaintenanceCommit:
         self._calling = calling or nullcontext()
         self._doubtful = False
 
-    def _head_if_tagged(self, metadata: TableMetadata) -> Snapshot | None:
+    def _head_if_tag_exists(self, metadata: TableMetadata) -> Snapshot | None:
         """Return the branch's head, if the sink's tag is there too: it is the lock."""
         if self._tag not in metadata.refs or self._branch not in metadata.refs:
             return None

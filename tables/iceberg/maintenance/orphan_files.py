@@ -104,7 +104,7 @@ class Orphans:
         """Find them; changes nothing. Raises what catalogs and storage raise, ``TimeoutError``."""
         now_ms = self.wall_ms()
         table = self.catalog.load_table(self.table)
-        if why := self._reason_to_refuse(table):
+        if why := self._reason_not_to_clean_up(table):
             return OrphanSearch(table, why=why)
         # The order is the proof (see above): a file that is committed after the listing is younger
         # than the limit, one that was decided before is named by the primary table or the table
@@ -138,7 +138,7 @@ class Orphans:
         earlier = sum(path in older for path in loose)
         young = len(loose) - len(files) - earlier
         return OrphanSearch(
-            table, files, young, earlier, elsewhere=self._data_folder_elsewhere(table)
+            table, files, young, earlier, elsewhere=self._data_folder_if_elsewhere(table)
         )
 
     def delete_orphans(self, orphans: OrphanSearch) -> int:
@@ -155,7 +155,7 @@ class Orphans:
             str(primary.metadata.table_uuid), _last_moves_of_sink_tags(primary, self.sink)
         )
 
-    def _reason_to_refuse(self, table: Table) -> str:
+    def _reason_not_to_clean_up(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
             return f"{self.table} has {GC_ENABLED}=false"
         location = table.metadata.location.rstrip("/")
@@ -172,11 +172,11 @@ class Orphans:
         location = table.metadata.location.rstrip("/")
         default = f"{location}/data/headgate/{self.sink}"
         drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
-        now = () if self._data_folder_elsewhere(table) else (sink_data_folder(table, self.sink),)
+        now = () if self._data_folder_if_elsewhere(table) else (sink_data_folder(table, self.sink),)
         folders = dict.fromkeys((default, *now, drafts))
         return [each for folder in folders for each in self.listing(table.io, folder)]
 
-    def _data_folder_elsewhere(self, table: Table) -> str:
+    def _data_folder_if_elsewhere(self, table: Table) -> str:
         """Return the folder of its data if that is not at its location: others may be there."""
         folder = sink_data_folder(table, self.sink)
         return "" if folder.startswith(f"{table.metadata.location.rstrip('/')}/") else folder

@@ -50,7 +50,7 @@ from headgate.tables.iceberg.maintenance.maintenance_commit import (
     find_landed,
 )
 from headgate.tables.iceberg.manifests import is_writable_spec
-from headgate.tables.iceberg.row_deletion import MatchingRows, is_copy_on_write
+from headgate.tables.iceberg.row_deletion import MatchingRows, is_delete_mode_copy_on_write
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
@@ -81,7 +81,7 @@ def describe_limit(limit_ms: int) -> str:
     return dt.datetime.fromtimestamp(limit_ms // 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def require_expirable(name: str, schema: Schema, column: str) -> NestedField:
+def require_expiry_time_column(name: str, schema: Schema, column: str) -> NestedField:
     """Return the column of the rows' times. Raises ``RowExpiryUnfit``."""
     found = next((each for each in schema.fields if each.name == column), None)
     if found is None:
@@ -151,7 +151,7 @@ class RowExpiry(MaintenanceCommit):
     def find_due_rows(self) -> DueRows | None:
         """Return what is due now; ``None`` without the sink's tag."""
         table = self._catalog.load_table(self._identifier)
-        parent = self._head_if_tagged(table.metadata)
+        parent = self._head_if_tag_exists(table.metadata)
         return None if parent is None else self._find_due_rows(table, parent)
 
     def try_commit(self) -> Settled:
@@ -161,7 +161,7 @@ class RowExpiry(MaintenanceCommit):
         if (landed := find_landed(metadata, self._sent)) is not None:
             self.done = landed
             return Settled.LANDED
-        parent = self._head_if_tagged(metadata)
+        parent = self._head_if_tag_exists(metadata)
         if parent is None:
             return Settled.GONE
         due = self._find_due_rows(table, parent)
@@ -184,7 +184,7 @@ class RowExpiry(MaintenanceCommit):
     # ------------------------------------------------------------------------------- what is due
 
     def _find_due_rows(self, table: Table, parent: Snapshot) -> DueRows:
-        of = require_expirable(self._identifier, table.schema(), self._column)
+        of = require_expiry_time_column(self._identifier, table.schema(), self._column)
         data, head = read_data_files_and_deletes(table, parent)
         files = [entry.data_file for entry in data]
         io = with_whole_reads(table.io)
@@ -196,7 +196,9 @@ class RowExpiry(MaintenanceCommit):
                 whole[file.file_path] = file
             else:
                 others.append(file)
-        due = self._finder_of_rows_below(self._limit_ms, of).positions_in(table, others)
+        due = self._finder_of_rows_below(self._limit_ms, of).matching_positions_by_path(
+            table, others
+        )
         dead = {path: self._dead_rows.dead_positions_of(io, head, path) for path in (*whole, *due)}
         alive = {path: live for path, rows in due.items() if (live := rows - dead[path])}
         by_path = {file.file_path: file for file in others}
@@ -235,7 +237,7 @@ class RowExpiry(MaintenanceCommit):
         time_column: NestedField,
     ) -> _FilesToMark:
         """EXPIRY-2: return files with more due rows than wait, or with some that have waited."""
-        if due_rows and is_copy_on_write(table.properties):
+        if due_rows and is_delete_mode_copy_on_write(table.properties):
             count = sum(map(len, due_rows.values()))
             why = f"{count} due rows in files with others: the table is copy-on-write"
             return _FilesToMark(set(), (why,))
@@ -245,9 +247,9 @@ class RowExpiry(MaintenanceCommit):
             if len(rows) * 1_000 > self._dead_per_thousand * files[path].record_count
         }
         few = [files[path] for path in due_rows if path not in many]
-        waited = self._finder_of_rows_below(self._limit_ms - WAIT_MS, time_column).positions_in(
-            table, few
-        )
+        waited = self._finder_of_rows_below(
+            self._limit_ms - WAIT_MS, time_column
+        ).matching_positions_by_path(table, few)
         long_due = {path for path, rows in waited.items() if rows & due_rows[path]}
         return _FilesToMark(many | long_due, ())
 

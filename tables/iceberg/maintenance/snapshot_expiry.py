@@ -17,7 +17,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.utils.properties import property_as_bool
 
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
@@ -27,7 +27,7 @@ from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.snapshot_removal import SnapshotRemoval, snapshot_ids_of
-from headgate.tables.iceberg.maintenance.snapshot_selection import select_expired_snapshots
+from headgate.tables.iceberg.maintenance.snapshot_selection import select_expirable_snapshots
 from headgate.tables.storage.file_io import delete_quietly
 
 DUE_MIN = 25
@@ -90,7 +90,7 @@ class SnapshotExpiry:
             if self._threads:
                 name = "headgate-upkeep"
                 self._thread = threading.Thread(
-                    target=in_same_sink_context(self._maintain_queued), name=name, daemon=True
+                    target=bound_to_current_sink(self._maintain_queued), name=name, daemon=True
                 )
                 self._thread.start()
                 return
@@ -120,7 +120,7 @@ class SnapshotExpiry:
 
     def expirable_snapshots(self, table: Table) -> list[Snapshot]:
         """Return the snapshots that may expire now, oldest first."""
-        return select_expired_snapshots(
+        return select_expirable_snapshots(
             table.metadata, int(time.time() * 1000), self._expire_after_ms
         )
 

@@ -155,7 +155,7 @@ class SnapshotRemoval:
     def _refs_lost_by_removal(self, table: Table) -> dict[str, SnapshotRef]:
         """Return refs to the snapshots in the version that the removal was applied to."""
         newer = table.metadata
-        for older in self._versions_since(table):
+        for older in self._metadata_versions_since_judged(table):
             if snapshot_ids_of(older) - snapshot_ids_of(newer) == self._removed.keys():
                 refs = older.refs.items()
                 return {name: ref for name, ref in refs if ref.snapshot_id in self._removed}
@@ -169,7 +169,7 @@ class SnapshotRemoval:
             )
         return {}
 
-    def _versions_since(self, table: Table) -> Iterator[TableMetadata]:
+    def _metadata_versions_since_judged(self, table: Table) -> Iterator[TableMetadata]:
         """Yield the newest first."""
         for entry in reversed(table.metadata.metadata_log):
             if entry.metadata_file == self._location:

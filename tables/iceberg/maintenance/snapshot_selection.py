@@ -33,7 +33,7 @@ class Retention(NamedTuple):
     count_min: int
 
 
-def select_expired_snapshots(
+def select_expirable_snapshots(
     metadata: TableMetadata, now_ms: int, default_age_ms: int | None = None
 ) -> list[Snapshot]:
     """Return the snapshots that may go, oldest first. ``now_ms``: epoch.

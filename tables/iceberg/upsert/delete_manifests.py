@@ -30,7 +30,7 @@ from pyiceberg.types import IntegerType, ListType, NestedField, StringType, Stru
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.tables.iceberg import manifests_v3
-from headgate.tables.iceberg.upsert.position_deletes import path_and_offset
+from headgate.tables.iceberg.upsert.position_deletes import path_and_content_offset
 
 _MANIFESTS_MAX = 100
 _DATA_FILE, _PARTITION, _EQUALITY_IDS, _REFERENCED = 2, 102, 135, 143
@@ -68,11 +68,13 @@ class Deletions:
         ]
         if len(of_spec) >= _MANIFESTS_MAX:
             return set(of_spec)
-        retired = self._retired_paths_and_offsets()
+        retired = self._retired_paths_and_content_offsets()
         return {
             path
             for path in of_spec
-            if any(path_and_offset(entry.data_file) in retired for entry in self.beneath[path])
+            if any(
+                path_and_content_offset(entry.data_file) in retired for entry in self.beneath[path]
+            )
         }
 
     def write_entries(self, writer: ManifestWriter, spec_id: int, replaced: Iterable[str]) -> None:
@@ -80,13 +82,13 @@ class Deletions:
         for file in self.added:
             if file.spec_id == spec_id:
                 writer.add(ManifestEntry.from_args(data_file=file))
-        retired = self._retired_paths_and_offsets()
+        retired = self._retired_paths_and_content_offsets()
         for entry in (entry for path in replaced for entry in self.beneath[path]):
-            gone = path_and_offset(entry.data_file) in retired
+            gone = path_and_content_offset(entry.data_file) in retired
             (writer.delete if gone else writer.existing)(entry)
 
-    def _retired_paths_and_offsets(self) -> set[tuple[str, int]]:
-        return {path_and_offset(entry.data_file) for entry in self.retired}
+    def _retired_paths_and_content_offsets(self) -> set[tuple[str, int]]:
+        return {path_and_content_offset(entry.data_file) for entry in self.retired}
 
 
 class DeleteManifestWriter(ManifestWriterV2):
@@ -137,7 +139,8 @@ class DeleteManifestWriter(ManifestWriterV2):
 
 def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
     columns = [
-        _adapted_data_file_field(field, partition) for field in DATA_FILE_TYPE[version].fields
+        _data_file_field_with_partition(field, partition)
+        for field in DATA_FILE_TYPE[version].fields
     ]
     if version < manifests_v3.VERSION:
         named = NestedField(_REFERENCED, "referenced_data_file", StringType(), required=False)
@@ -147,7 +150,7 @@ def _entry_schema(version: TableVersion, partition: StructType) -> Schema:
     return Schema(*(data_file if field.field_id == _DATA_FILE else field for field in entry))
 
 
-def _adapted_data_file_field(field: NestedField, partition: StructType) -> NestedField:
+def _data_file_field_with_partition(field: NestedField, partition: StructType) -> NestedField:
     if field.field_id == _PARTITION:
         return NestedField(_PARTITION, field.name, partition, required=True)
     if field.field_id == _EQUALITY_IDS:

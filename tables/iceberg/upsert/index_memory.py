@@ -17,7 +17,7 @@ class IndexMemory:
         self._held: list[int] = []
         self._lock = Lock()
 
-    def new_share(self) -> TryResize:
+    def new_share_resizer(self) -> TryResize:
         """Return the share of another index, which holds nothing at first."""
         with self._lock:
             place = len(self._held)

@@ -355,9 +355,11 @@ class KeyHash:
         for column in columns:
             if _fits_one_word(column.type):
                 numbers = _as_words(column)
-                lanes = loops().absorb_words(numbers, lanes) or _mix_in_word(lanes, _Word(numbers))
+                lanes = loops().absorb_words(numbers, lanes) or _mix_word_into_lanes(
+                    lanes, _Word(numbers)
+                )
             else:
-                lanes = _mix_in_bytes(lanes, _as_binary(column))
+                lanes = _mix_values_into_lanes(lanes, _as_binary(column))
         return lanes
 
 
@@ -369,7 +371,7 @@ class _Word:
     rows: npt.NDArray[np.int64] | None = None
 
 
-def _mix_in_word(lanes: Lanes, word: _Word) -> Lanes:
+def _mix_word_into_lanes(lanes: Lanes, word: _Word) -> Lanes:
     """Mix the word into the lanes, in place, and return them.
 
     The C of ``native`` does the same, row by row.
@@ -412,7 +414,7 @@ def _as_binary(column: pa.Array) -> pa.LargeBinaryArray:
     return pc.cast(column, pa.large_binary())
 
 
-def _mix_in_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
+def _mix_values_into_lanes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
     """Mix the values into the lanes, perhaps in place, and return them.
 
     The length of each value first: else parts of a key could move from one column to another.
@@ -420,11 +422,11 @@ def _mix_in_bytes(lanes: Lanes, values: pa.LargeBinaryArray) -> Lanes:
     lengths: Integers = pc.binary_length(values).to_numpy(zero_copy_only=False)
     if (done := loops().absorb_bytes(values, _LONG_BYTES, lanes)) is None:
         for word in _words_of_bytes(values, lengths):
-            lanes = _mix_in_word(lanes, word)
+            lanes = _mix_word_into_lanes(lanes, word)
     else:
         lanes = done
     for word in _digests_of(values, np.flatnonzero(lengths > _LONG_BYTES)):
-        lanes = _mix_in_word(lanes, word)
+        lanes = _mix_word_into_lanes(lanes, word)
     return lanes
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pyiceberg.schema import Schema
 
 from headgate.control_protocol.errors import KeyChanged
-from headgate.tables.iceberg.table_creation import key_field_ids
+from headgate.tables.iceberg.table_creation import require_key_field_ids
 
 
 def key_property_text(schema: Schema, key: Sequence[str]) -> str:
     """Return the table property for this key: ids, as columns are renamed. Raises ``KeyUnfit``."""
-    return json.dumps(sorted(key_field_ids(schema, key)))
+    return json.dumps(sorted(require_key_field_ids(schema, key)))
 
 
 def require_same_key(table: str, stored: str | None, declared: str | None, *, filled: bool) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.native.kernels import Integers, Words, loops
 
 ROW_BYTES: Final = 28
@@ -215,7 +215,7 @@ class Merge:
         self._cancelled = False
         self._made: StoredRun | None = None
         self.error: BaseException | None = None
-        work = in_same_sink_context(self._merge)
+        work = bound_to_current_sink(self._merge)
         self._thread = threading.Thread(target=work, name="headgate-key-merge", daemon=True)
         self._thread.start()
 

@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.upsert.position_deletes import (
     Target,
-    path_and_offset,
+    path_and_content_offset,
     read_dead_positions,
     read_vectors_of_puffin_file,
     sole_referenced_data_file,
@@ -105,11 +105,13 @@ class DeadRows:
     def _read_dead_rows(
         self, io: FileIO, head: Head, entry: ManifestEntry
     ) -> Mapping[str, BitMap64]:
-        of = path_and_offset(entry.data_file)
+        of = path_and_content_offset(entry.data_file)
         if of not in self._said and entry.data_file.file_format == FileFormat.PUFFIN:
             # One request each would be thousands, after a commit that touched many data files.
             unread = [
-                file for file in head.vectors[of[0]] if path_and_offset(file) not in self._said
+                file
+                for file in head.vectors[of[0]]
+                if path_and_content_offset(file) not in self._said
             ]
             self._said |= read_vectors_of_puffin_file(io, unread)
         elif of not in self._said:
@@ -138,7 +140,9 @@ class Heads:
             each.manifest_path: self._read_delete_entries(io, each) for each in of_deletes
         }
         entries = [entry for listed in self._deletes.values() for entry in listed]
-        self.dead_rows.forget_all_but({path_and_offset(entry.data_file) for entry in entries})
+        self.dead_rows.forget_all_but(
+            {path_and_content_offset(entry.data_file) for entry in entries}
+        )
         data = {each.path: each for targets in self._data.values() for each in targets}
         return Head.from_entries(snapshot.snapshot_id, data, self._deletes)
 

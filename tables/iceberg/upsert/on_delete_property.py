@@ -54,7 +54,7 @@ class DeleteChoice:
         return DeleteChoice(column, Offsets({**offsets, **higher}))
 
 
-def deletion_mark_column_id(schema: Schema, name: str) -> int | None:
+def mark_column_id_or_missing(schema: Schema, name: str) -> int | None:
     """Return the id of the column that marks deletes: ``None`` without a name.
 
     ``MISSING_COLUMN_ID`` if the schema has no column of this name.
@@ -64,21 +64,21 @@ def deletion_mark_column_id(schema: Schema, name: str) -> int | None:
     return next((each.field_id for each in schema.fields if each.name == name), MISSING_COLUMN_ID)
 
 
-def require_same_choice(
+def require_same_on_delete(
     table: str, schema: Schema, stored: DeleteChoice, column: int | None, *, filled: bool
 ) -> None:
     """Raise ``DeletesChanged`` if deletes did something else to a ``filled`` table so far."""
     if filled and stored.column != column:
         word = "remove" if column is None else "mark"
         raise DeletesChanged(
-            f"in table {table} deletes {_describe_choice(schema, stored.column)} so far; as the "
-            f"settings say, they would {_describe_choice(schema, column)}",
+            f"in table {table} deletes {_describe_on_delete(schema, stored.column)} so far; as the "
+            f"settings say, they would {_describe_on_delete(schema, column)}",
             f"put changes.on_delete back; or accept that: headgate resume SINK --accept "
             f"HG-297={word}. Rows that were deleted before stay as they are",
         )
 
 
-def require_other_choice(table: str, stored: DeleteChoice, column: int | None) -> None:
+def require_changed_on_delete(table: str, stored: DeleteChoice, column: int | None) -> None:
     """Raise ``ConfigurationError`` if there is nothing to accept."""
     if stored.column == column:
         raise ConfigurationError(
@@ -87,7 +87,7 @@ def require_other_choice(table: str, stored: DeleteChoice, column: int | None) -
         )
 
 
-def _describe_choice(schema: Schema, column: int | None) -> str:
+def _describe_on_delete(schema: Schema, column: int | None) -> str:
     if column is None:
         return "remove rows"
     return f"mark rows in the column {schema.find_column_name(column) or column}"

@@ -93,7 +93,7 @@ def sole_referenced_data_file(file: DataFile) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
-def path_and_offset(file: DataFile) -> tuple[str, int]:
+def path_and_content_offset(file: DataFile) -> tuple[str, int]:
     """Return path and place, for a Puffin file holds many vectors."""
     return file.file_path, file[_BEGIN] or 0
 
@@ -107,7 +107,7 @@ def read_dead_positions(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
     Raises ``ValueError`` for a damaged vector, and what storage raises.
     """
     if file.file_format == FileFormat.PUFFIN:
-        return read_vectors_of_puffin_file(io, [file])[path_and_offset(file)]
+        return read_vectors_of_puffin_file(io, [file])[path_and_content_offset(file)]
     import pyarrow.parquet as pq
 
     with io.new_input(file.file_path).open() as stream:
@@ -132,7 +132,7 @@ def read_vectors_of_puffin_file(
         stream.seek(begin)
         octets = stream.read(end - begin)
     return {
-        path_and_offset(file): {
+        path_and_content_offset(file): {
             str(file[_REFERENCED]): _decode_vector(
                 file, octets[file[_BEGIN] - begin : file[_BEGIN] - begin + file[_LENGTH]]
             )
@@ -198,7 +198,7 @@ def _build_deletion_vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) 
     footer = json.dumps({"blobs": blobs, "properties": {"created-by": "headgate"}}).encode()
     body += _PUFFIN + footer + struct.pack("<i", len(footer)) + bytes(4) + _PUFFIN
     listed = (
-        _entry_of_delete_file(
+        _delete_file_as_data_file(
             target,
             path,
             FileFormat.PUFFIN,
@@ -230,7 +230,7 @@ def _build_position_delete_file(
         {PATH_ID: target.path.encode(), POSITION_ID: struct.pack("<q", int(at))}
         for at in (positions[0], positions[-1])
     ]
-    listed = _entry_of_delete_file(
+    listed = _delete_file_as_data_file(
         target,
         path,
         FileFormat.PARQUET,
@@ -241,7 +241,7 @@ def _build_position_delete_file(
     return listed, file.whole
 
 
-def _entry_of_delete_file(
+def _delete_file_as_data_file(
     target: Target,
     path: str,
     file_format: FileFormat,

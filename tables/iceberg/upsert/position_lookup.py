@@ -114,7 +114,7 @@ def resolve_changes(
     older = order[:-1][follows]
     newer = order[1:][follows]
     _require_one_source_per_key(records, older, newer, sources)
-    _require_one_change_per_record(records, older, newer, sources)
+    _require_key_once_per_record(records, older, newer, sources)
     killed: dict[str, BitMap64] = {}
     lost = older[records.rows[older] >= 0]
     for number, positions in group_by_number(records.changes[lost], records.rows[lost]):
@@ -134,7 +134,7 @@ def resolve_changes(
             )
             np.add.at(hits, asked, 1)
             killed[path] = before | bitmap_of(found.positions[alive])
-    counts = _count_keys(records.rows[winners], hits, len(order))
+    counts = _count_effects_on_keys(records.rows[winners], hits, len(order))
     return Resolution(killed, counts, int((hits > 1).sum()))
 
 
@@ -144,7 +144,9 @@ def _row_positions(change: Change) -> Numbers:
     return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
 
 
-def _count_keys(last_rows: Numbers, replaced_counts: Numbers, record_count: int) -> KeyCounts:
+def _count_effects_on_keys(
+    last_rows: Numbers, replaced_counts: Numbers, record_count: int
+) -> KeyCounts:
     """Count what happens to the records: only the last one of each key does anything.
 
     ``last_rows``: its row, -1 for a delete; ``replaced_counts``: how many live rows it replaces.
@@ -176,7 +178,7 @@ def _require_one_source_per_key(
         raise _two_partitions_error(f"the records at {one} and {other} have the same key")
 
 
-def _require_one_change_per_record(
+def _require_key_once_per_record(
     records: _Records, older: Numbers, newer: Numbers, sources: Sources
 ) -> None:
     """QUERY-24: refuse two changes of a key by one record, or by one batch that has none."""

@@ -19,13 +19,13 @@ from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PartitionCohorts
-from headgate.control_protocol.current_sink import in_same_sink_context
+from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RowKey
-from headgate.tables.iceberg.table_creation import key_field_ids
+from headgate.tables.iceberg.table_creation import require_key_field_ids
 from headgate.tables.iceberg.tag_lineage import snapshots_by_id
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
@@ -37,7 +37,7 @@ from headgate.tables.iceberg.upsert.position_deletes import (
     Positions,
     Target,
     build_delete_files,
-    path_and_offset,
+    path_and_content_offset,
     sorted_positions_of,
 )
 from headgate.tables.iceberg.upsert.position_lookup import Change, resolve_changes
@@ -76,7 +76,7 @@ class KeyedRows:
         self._by = by
         self._reader = reader or KeyReader()
         self._heads = Heads()
-        self._resize = (memory or IndexMemory(by.index_bytes_max)).new_share()
+        self._resize = (memory or IndexMemory(by.index_bytes_max)).new_share_resizer()
         self._index = self._new_index()
         self._stands_at: int | None = None
         self._dead: dict[str, BitMap64] = {}
@@ -86,13 +86,13 @@ class KeyedRows:
         """Return the table property that stores this key. Raises ``KeyUnfit``."""
         return key_property_text(metadata.schema(), self._by.key)
 
-    def start_reading_index(self, table: Table, head: Snapshot | None) -> None:
+    def start_building_index(self, table: Table, head: Snapshot | None) -> None:
         """Begin to read the index of ``head``, unless it was read or begun (KEY-7). Never
         raises."""
         if self._warming is not None or self._stands_at is not None or head is None:
             return
 
-        def read_index() -> None:
+        def build_index() -> None:
             try:
                 with self._following:
                     self._move_index_to_snapshot(table, head, self._find_columns(table))
@@ -101,7 +101,7 @@ class KeyedRows:
 
         name = "headgate-key-index"
         self._warming = threading.Thread(
-            target=in_same_sink_context(read_index), name=name, daemon=True
+            target=bound_to_current_sink(build_index), name=name, daemon=True
         )
         self._warming.start()
 
@@ -166,7 +166,9 @@ class KeyedRows:
             pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
             made = build_delete_files(table.metadata.format_version, folder, pairs)
             for file, (target, bits) in zip(made.listed, pairs, strict=True):
-                self._heads.dead_rows.remember_delete_file(path_and_offset(file), target.path, bits)
+                self._heads.dead_rows.remember_delete_file(
+                    path_and_content_offset(file), target.path, bits
+                )
             retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
             return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
 
@@ -184,7 +186,9 @@ class KeyedRows:
     def _find_columns(self, table: Table) -> Columns:
         schema = table.schema()
         coordinates = (self._by.partition, self._by.offset, self._by.topic)
-        return Columns.from_schema(schema, sorted(key_field_ids(schema, self._by.key)), coordinates)
+        return Columns.from_schema(
+            schema, sorted(require_key_field_ids(schema, self._by.key)), coordinates
+        )
 
     def _move_index_to_snapshot(
         self, table: Table, parent: Snapshot | None, columns: Columns

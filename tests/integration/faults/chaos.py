@@ -35,7 +35,7 @@ from rich.table import Table
 
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 PARTITIONS = 4
 ICEBERG = "iceberg"
@@ -52,7 +52,7 @@ WITH_SPARK: Mapping[str, Mapping[str, Any]] = {
 
 def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[str, Any]:
     """What was seen, as a document; raises ``AssertionError`` for rows, not for time."""
-    jars = fetch_broker_jars()
+    jars = ensure_broker_jars()
     with (
         EmbeddedKafka(home / "kafka", jars) as broker,
         store_of(options.store, keys_of(options.catalog)) as store,

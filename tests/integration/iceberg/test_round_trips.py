@@ -227,6 +227,8 @@ def test_a_thousand_files_are_deleted_by_one_request(
     assert sorted(path for path, _ in files.list_files(folder)) == [
         f"{folder}/{number}" for number in range(5)
     ]
-    assert files.delete_many([f"{folder}/{number}" for number in range(1000)]) == {}
+    assert (
+        files.delete_many_and_return_refused([f"{folder}/{number}" for number in range(1000)]) == {}
+    )
     assert kinds(proxy.exchanges) == {"LIST": 1, "DELETE many": 1}
     assert object_store.keys(tmp_path.name) == []

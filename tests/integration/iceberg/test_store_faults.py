@@ -200,7 +200,7 @@ CALLS: Mapping[str, Callable[[S3Store], object]] = {
     "tail": lambda store: store.read_tail(BUCKET, "gone", 8),
     "size": lambda store: store.object_size(BUCKET, "gone"),
     "delete": lambda store: store.delete(BUCKET, "gone"),
-    "delete many": lambda store: store.delete_many(BUCKET, ["gone", "too"]),
+    "delete many": lambda store: store.delete_many_and_return_refused(BUCKET, ["gone", "too"]),
     "list": lambda store: list(store.list_objects(BUCKET, "gone")),
     "begin": lambda store: store.begin_upload(BUCKET, "gone"),
     "part": lambda store: store.upload_part(BUCKET, "gone", "upload", (1, b"data")),

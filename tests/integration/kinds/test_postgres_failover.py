@@ -90,7 +90,9 @@ def test_deliveries_that_a_promoted_replica_lacks_are_made_again(
     shop.run_until_settled()
     with locked(pair.primary, "db.zone_a"):
         shop.produce(30)
-        shop.run_until(lambda: shop.tables_with_pending() == {"db.zone_a"} and shop.lag() == 0)
+        shop.run_until(
+            lambda: shop.tables_with_pending_commits() == {"db.zone_a"} and shop.lag() == 0
+        )
         pair.cut()
     for number in range(lost):
         shop.produce(30 if number else 0)

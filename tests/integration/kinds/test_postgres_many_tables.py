@@ -142,7 +142,9 @@ def test_a_restored_database_that_lacks_a_delivery_is_delivered_again(
     shop.run_until_settled()
     with locked(server, "db.zone_a"):
         shop.produce(30)
-        shop.run_until(lambda: shop.tables_with_pending() == {"db.zone_a"} and shop.lag() == 0)
+        shop.run_until(
+            lambda: shop.tables_with_pending_commits() == {"db.zone_a"} and shop.lag() == 0
+        )
         shop.end_lives()
         server.kill()  # with the delivery that waits
     server.start()
@@ -217,7 +219,9 @@ def test_key_3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_c
         shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.run_until(lambda: shop.tables_with_pending() == {"db.orders"} and shop.lag() == 0)
+            shop.run_until(
+                lambda: shop.tables_with_pending_commits() == {"db.orders"} and shop.lag() == 0
+            )
             shop.end_lives()
             shop.source.create_or_replace("shop.orders", 1)
             shop.produce(10)
@@ -262,7 +266,9 @@ def test_pending_4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered
         shop.run_until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.run_until(lambda: shop.tables_with_pending() == {"db.orders"} and shop.lag() == 0)
+            shop.run_until(
+                lambda: shop.tables_with_pending_commits() == {"db.orders"} and shop.lag() == 0
+            )
             shop.end_lives()
             server.kill()  # with the delivery that waits
         server.start()

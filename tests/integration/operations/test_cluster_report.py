@@ -32,7 +32,7 @@ from unit.operations.filled_table import sink_file_text
 from headgate.kafka.cluster_queries import Cluster
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import ensure_topic, produce
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 pytestmark = pytest.mark.integration
 
@@ -76,7 +76,7 @@ def test_a_cluster_that_can_all_is_said_to_be_one(tmp_path: Path, bootstrap: str
 
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[str]:
-    with GuardedKafka(tmp_path / "kafka", fetch_broker_jars()) as kafka:
+    with GuardedKafka(tmp_path / "kafka", ensure_broker_jars()) as kafka:
         yield kafka.bootstrap
 
 
@@ -118,7 +118,7 @@ class KafkaWithoutMuch(EmbeddedKafka):
 
 @pytest.mark.wide
 def test_a_cluster_that_can_less_is_said_to_need_settings(tmp_path: Path) -> None:
-    with KafkaWithoutMuch(tmp_path / "kafka", fetch_broker_jars()) as kafka:
+    with KafkaWithoutMuch(tmp_path / "kafka", ensure_broker_jars()) as kafka:
         ensure_topic(kafka.bootstrap, "trips", partitions=1)
         found = report(tmp_path, kafka.bootstrap)
     assert found["rebalance: classic"][0] == "ok"

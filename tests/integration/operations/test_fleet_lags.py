@@ -9,7 +9,7 @@ from support.fleet_scene import Fleet
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
-from headgate.runtime.fleet.fleet_records import ObservedSink, encode_observed, state_key
+from headgate.runtime.fleet.fleet_records import ObservedSink, encode_observed, state_topic_key_of
 from headgate.runtime.fleet.fleet_topics import ensure_fleet_topics, read_reported_lags
 from headgate.runtime.fleet.sink_life import LifeState
 
@@ -36,6 +36,8 @@ def test_the_newest_word_on_a_sinks_lag_counts(
                 lag_records=lag,
             )
             topic = fleet.settings.fleet.state_topic
-            producer.try_enqueue(KeyedValue(topic, 0, state_key(told), encode_observed(told)))
+            producer.try_enqueue(
+                KeyedValue(topic, 0, state_topic_key_of(told), encode_observed(told))
+            )
         producer.flush(30)
         assert read_reported_lags(fleet.settings, 30) == {"a": 5, "b": 7, "a#2": 1}

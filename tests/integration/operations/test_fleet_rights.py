@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
 from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 from headgate.operations.check.required_grants import FleetRole, fleet_grant_commands
-from headgate.operations.local_kafka.broker import fetch_broker_jars
+from headgate.operations.local_kafka.broker import ensure_broker_jars
 from headgate.runtime.fleet.fleet_changes import Wanting, plan_apply
 from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet, ensure_fleet_topics
 
@@ -79,7 +79,7 @@ def counting(role: FleetRole) -> list[Right]:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetKafka]:
-    with FleetKafka(tmp_path_factory.mktemp("guarded"), fetch_broker_jars()) as kafka:
+    with FleetKafka(tmp_path_factory.mktemp("guarded"), ensure_broker_jars()) as kafka:
         rules = Rules(kafka.bootstrap)
         ensure_fleet_topics(settings_of({"bootstrap.servers": kafka.bootstrap}))
         for role in FleetRole:

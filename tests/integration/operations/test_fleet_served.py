@@ -30,7 +30,7 @@ from headgate.runtime.fleet.fleet_records import (
     ObservedSink,
     ObservedWorker,
     encode_observed,
-    state_key,
+    state_topic_key_of,
 )
 from headgate.runtime.fleet.fleet_topics import FleetReader
 from headgate.runtime.fleet.sink_life import LifeState
@@ -92,7 +92,9 @@ def tell(settings: WorkerSettings, *values: ObservedSink | ObservedWorker) -> No
     producer = CompactedProducer(settings.kafka)
     for value in values:
         topic = settings.fleet.state_topic
-        assert producer.try_enqueue(KeyedValue(topic, 0, state_key(value), encode_observed(value)))
+        assert producer.try_enqueue(
+            KeyedValue(topic, 0, state_topic_key_of(value), encode_observed(value))
+        )
     producer.flush(30)
 
 

@@ -25,7 +25,7 @@ from support.security_page import rights_by_resource
 
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.cli.main import main
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars, find_free_port
 
 pytestmark = [
     pytest.mark.integration,
@@ -136,7 +136,7 @@ class Rules:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    with GuardedKafka(tmp_path_factory.mktemp("guarded"), fetch_broker_jars()) as kafka:
+    with GuardedKafka(tmp_path_factory.mktemp("guarded"), ensure_broker_jars()) as kafka:
         rules = Rules(kafka.bootstrap)
         rules.admin.create_topics([NewTopic(SOURCE, 2, 1)])[SOURCE].result()
         ensure_control_topic({"bootstrap.servers": kafka.bootstrap}, CONTROL)

@@ -24,7 +24,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -35,7 +35,7 @@ GONE = 50
 
 @pytest.fixture
 def new_kafka(tmp_path: Path) -> Iterator[EmbeddedKafka]:
-    with EmbeddedKafka(tmp_path / "new-kafka", fetch_broker_jars()) as broker:
+    with EmbeddedKafka(tmp_path / "new-kafka", ensure_broker_jars()) as broker:
         yield broker
 
 

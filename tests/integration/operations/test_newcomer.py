@@ -22,7 +22,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import State, check
 from headgate.operations.cli.run import run_until_latest
 from headgate.operations.dry_run import dry_run_newest_records
-from headgate.operations.init.sink_file_template import write_sink_file
+from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 from headgate.runtime.process import run
 from headgate.runtime.sink_tables import open_tables_read_only
 
@@ -99,7 +99,7 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
         value = b"not json" if number == 0 else json.dumps({"id": number, "late": f"x{number}"})
         producer.produce(topic, value, partition=0)
     producer.flush(10)
-    path, _ = write_sink_file(
+    path, _ = propose_and_write_sink_file(
         "corrected_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap}
     )
     corrected = path.read_text()
@@ -129,7 +129,7 @@ def test_the_loop_of_the_embedding_page_fills_the_table(
     for number in range(100):
         producer.produce(topic, json.dumps({"id": number}), partition=number % 2)
     producer.flush(10)
-    path, _ = write_sink_file(
+    path, _ = propose_and_write_sink_file(
         "trips", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap}
     )
     settings = load(path)
@@ -154,7 +154,7 @@ def test_a_run_says_what_it_met_long_before_the_commit_that_has_it(
     for number in range(100):
         producer.produce(topic, b"[]" if number == 7 else b'{"id": 1}', partition=number % 2)
     producer.flush(10)
-    path, _ = write_sink_file(
+    path, _ = propose_and_write_sink_file(
         "slow_shop", tmp_path, topic=topic, kafka={"bootstrap.servers": bootstrap}
     )
     slow = path.read_text().replace("interval_ms = 2_000 ", "interval_ms = 3_600_000 ")

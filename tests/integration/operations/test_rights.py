@@ -23,7 +23,7 @@ from unit.operations.filled_table import sink_file_text
 from headgate.config.load import parse
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.check.check import Check, check
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.operations.status.status import read_status
 
 pytestmark = pytest.mark.integration
@@ -49,7 +49,7 @@ class GuardedKafka(EmbeddedKafka):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with GuardedKafka(tmp_path_factory.mktemp("guarded"), fetch_broker_jars()) as kafka:
+    with GuardedKafka(tmp_path_factory.mktemp("guarded"), ensure_broker_jars()) as kafka:
         yield kafka.bootstrap
 
 

@@ -13,7 +13,7 @@ from integration.deployment import Deployment
 from support.topics import delete_topics
 
 from headgate.control_protocol.errors import RetryLater
-from headgate.kafka.group_offsets import store_offset
+from headgate.kafka.group_offsets import commit_offset_with_metadata
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.operations.cli.main import main
@@ -124,7 +124,9 @@ def test_table_3_a_plan_is_void_once_somebody_else_has_committed(sink: Deploymen
 def read_by_a_group(sink: Deployment, group: str, topic: str, *ends: int) -> None:
     """As a consumer does that stores where it is."""
     for number, end in enumerate(ends):
-        store_offset(sink.settings.kafka, group, kafka.TopicPartition(topic, number, end))
+        commit_offset_with_metadata(
+            sink.settings.kafka, group, kafka.TopicPartition(topic, number, end)
+        )
 
 
 def test_a_sink_that_never_ran_begins_where_another_group_is(deploy: Deploy) -> None:

@@ -31,7 +31,7 @@ from headgate.data_plane.formats.record_format import RecordFormat
 from headgate.data_plane.formats.registry.frames import id_headers_of
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import check
-from headgate.operations.init.sink_file_template import write_sink_file
+from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
 CONTENT, GLOBAL = "apicurio.value.contentId", "apicurio.value.globalId"
@@ -143,7 +143,7 @@ def test_init_and_a_whole_sink_read_ids_of_both_headers(
         value = encoded(FIRST, {"id": each, "name": f"n{each}"})
         producer.produce(sink.topics[0], value, headers=headers, partition=each % 2)
     assert producer.flush(30) == 0
-    _, found = write_sink_file(
+    _, found = propose_and_write_sink_file(
         "found",
         tmp_path,
         topic=sink.topics[0],

@@ -27,7 +27,7 @@ from headgate.control_protocol.table_format import Use
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.table_creation import key_field_ids
+from headgate.tables.iceberg.table_creation import require_key_field_ids
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
     PARTITION,
@@ -174,7 +174,7 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
     parts = (sink.settings.tables if routed else sink.settings.table).record_columns
     with sink.catalog() as catalog:
         name = routed or sink.settings.table.identifier
-        table = SinkTables.in_catalog(sink.settings, catalog).open_table(name, Use.SECONDARY)
+        table = SinkTables.from_open_catalog(sink.settings, catalog).open_table(name, Use.SECONDARY)
         view, loaded = table.read(), catalog.load_table(name)
         live = {row["id"]: row for row in loaded.scan().to_arrow().to_pylist()}
         rows = [live[changed] | {"n": -1}]
@@ -182,7 +182,7 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
         rows += [live[changed] | {"id": deleted, parts.offset: 0, parts.partition: partition}]
         kind = schema_to_pyarrow(loaded.schema(), include_field_ids=False)
         columns = key_file_schema(
-            loaded.schema(), key_field_ids(loaded.schema(), ("id",)), with_topic=True
+            loaded.schema(), require_key_field_ids(loaded.schema(), ("id",)), with_topic=True
         )
         gone = {TOPIC: live[lost][parts.topic], PARTITION: live[lost][parts.partition]}
         keys = pa.Table.from_pylist([gone | {"id": lost, OFFSET: 10**6}], columns)

@@ -11,7 +11,7 @@ from integration.deployment import Deployment
 
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, find_free_port
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars, find_free_port
 
 pytestmark = pytest.mark.integration
 
@@ -22,7 +22,7 @@ class KafkaWithPasswords(EmbeddedKafka):
     """Has a second door, for users with a password; the first is left to the test itself."""
 
     def __init__(self, home: Path) -> None:
-        super().__init__(home, fetch_broker_jars())
+        super().__init__(home, ensure_broker_jars())
         self.guarded = f"127.0.0.1:{find_free_port()}"
 
     def _write_configuration(self, log_dir: Path) -> Path:

@@ -22,7 +22,7 @@ from headgate.operations.check.check import State
 from headgate.operations.check.check import check as check_all
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import ensure_topic
-from headgate.operations.init.sink_file_template import write_sink_file
+from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 
 pytestmark = pytest.mark.integration
 
@@ -212,7 +212,9 @@ def test_a_sink_asks_its_registry_with_tokens_and_init_and_check_do_so_too(
     of_section = {f"auth.{key}": value for key, value in auth.items()}
     keys = {**kafka.settings(), **of_section}
     encoded = {"registry.url": registry.url, **of_section}
-    path, found = write_sink_file("own", tmp_path, topic=sink.topics[0], kafka=keys, format=encoded)
+    path, found = propose_and_write_sink_file(
+        "own", tmp_path, topic=sink.topics[0], kafka=keys, format=encoded
+    )
     assert found is not None
     assert [column.name for column in found.proposal.columns] == ["id", "name"]
     assert load(path).format.auth.client_id == "headgate"

@@ -14,7 +14,11 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.operations.local_kafka import broker
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, node_properties
+from headgate.operations.local_kafka.broker import (
+    EmbeddedKafka,
+    ensure_broker_jars,
+    node_properties,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -26,7 +30,7 @@ class SecondNode(EmbeddedKafka):
     """A broker that joins the cluster whose node lives under ``first``."""
 
     def __init__(self, home: Path, first: Path) -> None:
-        super().__init__(home, fetch_broker_jars())
+        super().__init__(home, ensure_broker_jars())
         self._first = _properties(first / "server.properties")
 
     def _write_configuration(self, log_dir: Path) -> Path:

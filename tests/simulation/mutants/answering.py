@@ -99,7 +99,7 @@ def claims_more_than_its_files(right: Any, state: State, written: Any) -> State:
 @FAMILY.replaces("ANSWER-1", ENDED)
 def abandons_its_batch(right: Any, state: State, number: Any) -> Any:
     """A batch that runs is given up at END."""
-    return right(batches._with_run_ended(state, state.run), number)
+    return right(batches._with_batch_cleared(state, state.run), number)
 
 
 @FAMILY.replaces("ANSWER-1", (heard_coordinator, "take_work_as_status"))

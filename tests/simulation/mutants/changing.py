@@ -156,14 +156,14 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("KEY-9", (position_lookup, "_count_keys"))
+@FAMILY.replaces("KEY-9", (position_lookup, "_count_effects_on_keys"))
 def absent_ones_are_deleted(right: Any, *given: Any) -> Any:
     """A delete without a row counts as one with a row."""
     counts = right(*given)
     return replace(counts, deleted=counts.deleted + counts.absent, absent=0)
 
 
-@FAMILY.replaces("KEY-10", (position_lookup, "_count_keys"))
+@FAMILY.replaces("KEY-10", (position_lookup, "_count_effects_on_keys"))
 def updates_are_inserts(right: Any, *given: Any) -> Any:
     """A record that replaced a row counts as one that inserted it."""
     counts = right(*given)

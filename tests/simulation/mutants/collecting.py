@@ -57,7 +57,7 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     """Only answers to this END count."""
     term = state.term
     assert term is not None
-    newest = term.progress.number if state.phase is Phase.OPEN else term.closing_number
+    newest = term.progress.number if state.phase is Phase.OPEN else term.closing_transaction_number
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
@@ -196,7 +196,13 @@ def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     term = judged.term
     if judged.phase is Phase.COMMITTING and term and term.progress.settlement:
         actions = (
-            Append((OutgoingEvent(term.epoch, term.closing_number, term.progress.settlement),)),
+            Append(
+                (
+                    OutgoingEvent(
+                        term.epoch, term.closing_transaction_number, term.progress.settlement
+                    ),
+                )
+            ),
             *actions,
         )
     return judged, actions

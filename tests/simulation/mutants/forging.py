@@ -49,7 +49,7 @@ def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record)) and record.envelope.epoch >= state.term.epoch
 
 
-@FAMILY.replaces("LOG-6", (machine, "is_unknown_transaction"))
+@FAMILY.replaces("LOG-6", (machine, "is_future_transaction"))
 def its_own_voice(_right: Any, *_: object) -> bool:
     """A coordinator takes no notice of who speaks in its name."""
     return False
@@ -82,18 +82,18 @@ def leaps_are_forgotten(right: Any, state: Any, sequence: int) -> Any:
     return replace(after, said=replace(after.said, leapt=0))
 
 
-@FAMILY.replaces("RANGE-2", (status_validation, "_check_ends"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_ranges_within_logs"))
 def beyond_the_end(_right: Any, *_: object) -> None:
     """Records that the log does not hold are taken for read."""
 
 
-@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible_by_settings"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_settings_and_committed"))
 def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
     return right(status, replace(by, may_skip=True))
 
 
-@FAMILY.replaces("RANGE-2", (status_validation, "_check_possible_by_settings"))
+@FAMILY.replaces("RANGE-2", (status_validation, "_check_settings_and_committed"))
 def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
     return right(status, replace(by, committed={}))

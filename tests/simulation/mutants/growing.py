@@ -20,7 +20,7 @@ def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> An
     return state, ()
 
 
-@FAMILY.replaces("KEY-8", (table_checks, "with_long_deferred_marked"))
+@FAMILY.replaces("KEY-8", (table_checks, "with_long_held_partitions_marked"))
 def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
     """Producers have no time to learn of a partition before it is read."""
     return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
@@ -32,7 +32,7 @@ def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     return ""
 
 
-@FAMILY.replaces("KEY-8", (added_partitions, "_held_of_topic_with_added"))
+@FAMILY.replaces("KEY-8", (added_partitions, "_held_of_topic_after_growth"))
 def admitted_in_vain(right: Any, state: Any, added: Any) -> Any:
     """What an epoch admitted, and no commit has, is held anew by the next one."""
     held = tuple(each for each in state.held if not each.admitted)

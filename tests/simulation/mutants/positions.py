@@ -43,7 +43,7 @@ def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
     ), ()
 
 
-@FAMILY.replaces("POSITION-2", (batches, "_with_learned_positions"))
+@FAMILY.replaces("POSITION-2", (batches, "_with_first_settled_positions"))
 def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> Any:
     """The position is C of any settlement, however old its L."""
     return {
@@ -106,7 +106,7 @@ def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> Stat
         own for own in state.said.pending if heard_coordinator._is_late(own, settled_to)
     )
     chained = heard_coordinator._offsets_after_late_statuses(offsets, pending)
-    owned = batches._with_learned_positions(state.work.owned, chained, settled_to)
+    owned = batches._with_first_settled_positions(state.work.owned, chained, settled_to)
     return replace(
         state,
         said=replace(state.said, pending=pending),

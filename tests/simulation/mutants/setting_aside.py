@@ -97,13 +97,13 @@ def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offset
     return Offsets()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_where_secondaries_are_ahead"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_already_in_secondaries"))
 def quarantine_not_asked(right: Any, self: Any, batch: Batch) -> Any:
     """Who reads such a range again does not ask what the quarantine holds of it."""
     return frozenset()
 
 
-@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_where_secondaries_are_ahead"))
+@FAMILY.replaces("QUARANTINE-3", (FakeBatchWriter, "_records_already_in_secondaries"))
 def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     """What is bad now, below the quarantine's offsets, is taken for what it holds."""
     ahead = batch.quarantine.offsets if batch.quarantine else {}

@@ -50,7 +50,7 @@ def each_epoch_counts_refusals_anew(right: Any, **facts: Any) -> Any:
     return right(suspended=facts["suspended"])
 
 
-@FAMILY.replaces("SUSPEND-5", (machine, "resuming_tables_needing_delivery"))
+@FAMILY.replaces("SUSPEND-5", (machine, "resuming_tables_needing_empty_commit"))
 def resumed_only_with_rows(_right: Any, *_: Any) -> Any:
     """A table that was resumed waits for a decision that has rows."""
     return ()

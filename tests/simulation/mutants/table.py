@@ -95,7 +95,7 @@ def rolled_back_is_fine() -> tuple[Planted, ...]:
         return Resolution.AGAIN if same else right(attempt, view)
 
     return (
-        (epoch_claim, "record_to_resume", lambda view, settings: view.record),
+        (epoch_claim, "record_to_resume_from", lambda view, settings: view.record),
         (machine, "judge_attempt", resolve),
     )
 

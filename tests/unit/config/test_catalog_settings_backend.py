@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.runtime.assembly import open_task
 from headgate.tables.iceberg.catalog import load_catalog, translate_catalog_error
-from headgate.tables.iceberg.catalog_types import require_java_type
+from headgate.tables.iceberg.catalog_types import require_supported_java_type
 from headgate.tables.iceberg.java_catalog import JavaError, translate_java_error
 from headgate.tables.iceberg.jvm import Jvm
 
@@ -71,9 +71,9 @@ def test_an_embedded_task_has_no_jvm() -> None:
 @pytest.mark.parametrize("kind", ["hadoop", "jdbc", "glue", "nessie", ""])
 def test_kinds_that_were_not_run_in_java_are_refused(kind: str) -> None:
     with pytest.raises(CatalogRefused, match="never seen"):
-        require_java_type("lake", {"type": kind})
+        require_supported_java_type("lake", {"type": kind})
     with pytest.raises(CatalogRefused, match="a class of its own"):
-        require_java_type("lake", {"catalog-impl": "my.own.Catalog"})
+        require_supported_java_type("lake", {"catalog-impl": "my.own.Catalog"})
 
 
 class JavaPackage:

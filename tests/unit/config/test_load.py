@@ -344,7 +344,7 @@ def test_references_are_resolved_and_never_shown(
         assert secret not in repr(settings)
         assert secret not in settings.redact(f"could not use 'x://u:{secret}@h'")
     assert settings.redact("login from-a-file failed") == "login *** failed"
-    assert settings.kafka.with_secrets_masked()["bootstrap.servers"] == "127.0.0.1:9092"
+    assert settings.kafka.masked_values()["bootstrap.servers"] == "127.0.0.1:9092"
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def topics(*names: str) -> dict[str, TopicState]:
 def maker(sqlite_catalog: LocalCatalog, settings: SinkSettings | None = None) -> TableMaker:
     return TableMaker(
         settings or parse(FILE),
-        SinkTables.in_catalog(settings or parse(FILE), sqlite_catalog.catalog),
+        SinkTables.from_open_catalog(settings or parse(FILE), sqlite_catalog.catalog),
         lambda: 0.0,
     )
 
@@ -263,7 +263,9 @@ def test_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
 
     monkeypatch.setattr(sqlite_catalog.catalog, "create_table", refusing)
     making = TableMaker(
-        parse(FILE), SinkTables.in_catalog(parse(FILE), sqlite_catalog.catalog), lambda: now_s[0]
+        parse(FILE),
+        SinkTables.from_open_catalog(parse(FILE), sqlite_catalog.catalog),
+        lambda: now_s[0],
     )
     making.create_named_tables(topics("shop.orders"))
     assert sqlite_catalog.catalog.table_exists("db.orders")
@@ -286,7 +288,8 @@ def test_racing_creators_make_one_table(sqlite_catalog: LocalCatalog) -> None:
     others = [load_catalog(sqlite_catalog.name, sqlite_catalog.properties) for _ in range(3)]
     settings = parse(FILE)
     makers = [
-        TableMaker(settings, SinkTables.in_catalog(settings, one), lambda: 0.0) for one in others
+        TableMaker(settings, SinkTables.from_open_catalog(settings, one), lambda: 0.0)
+        for one in others
     ]
     threads = [
         threading.Thread(target=one.create_named_tables, args=[topics("shop.orders")])
@@ -310,7 +313,9 @@ def test_only_so_many_tables_are_made_in_all(sqlite_catalog: LocalCatalog) -> No
     )
     now_s = [0.0]
     making = TableMaker(
-        parse(text), SinkTables.in_catalog(parse(text), sqlite_catalog.catalog), lambda: now_s[0]
+        parse(text),
+        SinkTables.from_open_catalog(parse(text), sqlite_catalog.catalog),
+        lambda: now_s[0],
     )
     wild = topics(*(f"shop.t{number}" for number in range(5)))
     for _ in range(3):
@@ -381,7 +386,7 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
         names = ("db.orders", "db.bare")
         for name in names:
             create_table_if_missing(catalog, name, TableDeclaration({"id": "long"}))
-        tables = SinkTables.in_catalog(settings, catalog)
+        tables = SinkTables.from_open_catalog(settings, catalog)
         opened = partial(tables.open_table, use=Use.SECONDARY)
         secondaries = SecondaryTables(opened, together=AtomicDeliveries(catalog))
         stack.callback(secondaries.close)
@@ -398,9 +403,9 @@ def test_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
         server.endpoints = ["GET /v1/{prefix}/functions"]
         text = REST.replace("http://127.0.0.1:1", server.uri)
         with open_catalog(parse(text)) as catalog:
-            SinkTables.in_catalog(parse(text), catalog).atomic_commits()
+            SinkTables.from_open_catalog(parse(text), catalog).atomic_commits()
             with pytest.raises(NotAtomic, match="transactions/commit"):
-                SinkTables.in_catalog(
+                SinkTables.from_open_catalog(
                     parse(text.replace("[tables]\n", ATOMIC)), catalog
                 ).atomic_commits()
 

@@ -612,9 +612,15 @@ def test_a_weaker_promise_is_told_wherever_people_look(
         describe_weaker_guarantee(sink(wanted))
         == "tables of format folder hold records exactly once by key"
     )
-    monkeypatch.setattr("headgate.operations.status.status._read_source_logs", lambda *_, **__: {})
-    monkeypatch.setattr("headgate.operations.status.status._read_last_events", lambda *_: [])
-    monkeypatch.setattr("headgate.operations.status.status.find_start_error", lambda _: None)
+    monkeypatch.setattr(
+        "headgate.operations.status.status._read_source_logs_or_note_failure", lambda *_, **__: {}
+    )
+    monkeypatch.setattr(
+        "headgate.operations.status.status._read_control_tail_or_note_failure", lambda *_: []
+    )
+    monkeypatch.setattr(
+        "headgate.operations.status.status.find_start_error_of_table", lambda _: None
+    )
     assert describe_weaker_guarantee(sink(wanted)) in read_status(sink(wanted)).notes
 
 

@@ -12,7 +12,7 @@ from unit.config.test_load import MINIMAL
 from headgate.config.load import load
 from headgate.config.toml_positions import find_line_and_column_of_error
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.operations.init.sink_file_template import build_sink_file
+from headgate.operations.init.sink_file_template import build_sink_file_text
 
 TEXT = '''# [no] section
 a = 1
@@ -88,6 +88,6 @@ def places(value: Any, path: str) -> list[str]:
 
 
 def test_everything_in_a_first_sink_file_has_a_place() -> None:
-    text = build_sink_file("shop", Path(), "shop", {"client.id": "a"})
+    text = build_sink_file_text("shop", Path(), "shop", {"client.id": "a"})
     for place in places(tomllib.loads(text), ""):
         assert find_line_and_column_of_error(text, f"{place} is odd"), place

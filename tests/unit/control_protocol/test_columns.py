@@ -14,7 +14,7 @@ from headgate.control_protocol.columns import (
     Type,
     describe_changes,
     from_json,
-    to_json_without_ids,
+    struct_to_json_without_ids,
     unify_columns,
 )
 from headgate.control_protocol.schema_evolution import (
@@ -136,7 +136,7 @@ def _assert_takes(old: Type, new: Type) -> None:
 
 @given(STRUCTS)
 def test_columns_travel_as_json(columns: Struct) -> None:
-    assert from_json(to_json_without_ids(columns)) == columns
+    assert from_json(struct_to_json_without_ids(columns)) == columns
 
 
 @pytest.mark.parametrize("text", ["", "1", "[]", "{}", '{"type": "list"}', '{"type": "map"}'])

@@ -26,7 +26,7 @@ def server() -> FakeLogServer:
 def listener(server: FakeLogServer) -> Listener:
     listener = Listener(FakeLog(server), SAID.sink)
     FakeLog(server).append([SAID])  # before it stands: never heard
-    assert (listener.behind, listener.seek_end_and_take_break_reason(), listener.behind) == (
+    assert (listener.behind, listener.seek_end_and_pop_discontinuity(), listener.behind) == (
         True,
         None,
         False,
@@ -61,8 +61,8 @@ def test_a_log_that_broke_off_is_told_once_and_forgets_parts(
     server.generation += 1
     assert heard(listener) == []
     assert listener.behind
-    assert listener.seek_end_and_take_break_reason() == "the control topic was re-created"
-    assert (listener.behind, listener.seek_end_and_take_break_reason()) == (False, None)
+    assert listener.seek_end_and_pop_discontinuity() == "the control topic was re-created"
+    assert (listener.behind, listener.seek_end_and_pop_discontinuity()) == (False, None)
 
 
 def test_an_outage_leaves_the_place(server: FakeLogServer, listener: Listener) -> None:

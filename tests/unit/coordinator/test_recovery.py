@@ -20,8 +20,8 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     next_epoch,
-    record_to_resume,
-    require_own_group,
+    record_to_resume_from,
+    require_sink_name_not_taken,
     require_table_not_recreated,
 )
 from headgate.coordinator.settings import OffsetPolicy, TableRecreatedPolicy
@@ -116,16 +116,16 @@ def test_the_next_epoch_is_above_table_branch_and_log() -> None:
 
 
 def test_a_fresh_table_has_no_record() -> None:
-    assert record_to_resume(view(None), SETTINGS) is None
+    assert record_to_resume_from(view(None), SETTINGS) is None
     stored = record(3, 9, offsets(1))
-    assert record_to_resume(view(stored), SETTINGS) == stored
+    assert record_to_resume_from(view(stored), SETTINGS) == stored
 
 
 def test_another_group_may_not_use_the_sinks_name() -> None:
-    require_own_group(record(3, 9, offsets(1)), IDENTITY)
-    require_own_group(None, IDENTITY)
+    require_sink_name_not_taken(record(3, 9, offsets(1)), IDENTITY)
+    require_sink_name_not_taken(None, IDENTITY)
     with pytest.raises(SinkNameTaken, match="others"):
-        require_own_group(record(3, 9, offsets(1), group="others"), IDENTITY)
+        require_sink_name_not_taken(record(3, 9, offsets(1), group="others"), IDENTITY)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.inputs_and_actions import CommitTable
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.recovery import START_BYTES_MAX, start_size_bytes
+from headgate.coordinator.recovery import START_BYTES_MAX, start_event_size_bytes
 
 
 def many(count: int, characters: int) -> dict[str, TopicState]:
@@ -59,7 +59,7 @@ def test_what_is_let_in_can_be_said_and_read_again() -> None:
     names = [f"{number:060}" for number in range(count)]
     at = Offsets({TopicPartition(name, 0): 2**40 for name in names})
     ids = dict.fromkeys(names, TopicId("x" * 22))
-    assert START_BYTES_MAX * 0.95 < start_size_bytes(at, ids) <= START_BYTES_MAX
+    assert START_BYTES_MAX * 0.95 < start_event_size_bytes(at, ids) <= START_BYTES_MAX
     example = EXAMPLES["start-commit"]
     assert isinstance(example, StartCommit)
     said = envelope(replace(example, offsets=at, topic_ids=ids))

@@ -30,8 +30,8 @@ from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import (
     AdmissionCriteria,
     ValidationResult,
-    committed_with_files,
-    named_partitions,
+    committed_files_with_added,
+    partitions_named_by_statuses,
     validate_statuses,
 )
 
@@ -79,7 +79,7 @@ def test_offsets_never_go_back(heard: list[HeardStatus]) -> None:
 def test_a_whole_status_names_claimed_idle_and_unknown_partitions() -> None:
     heard = [of(status(1, {P0: (0, 5), P1: (3, 3)}, unknown={P2}))]
 
-    assert named_partitions(heard) == {P0, P1, P2}
+    assert partitions_named_by_statuses(heard) == {P0, P1, P2}
 
 
 def test_unsure_is_what_nothing_admissible_was_heard_of() -> None:
@@ -146,7 +146,7 @@ def test_a_folder_whose_name_only_begins_alike_is_another() -> None:
 def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     first = of(status(1, {P0: (0, 5)}))
     files = judged([first]).files
-    known = committed_with_files(STANDARD, files)
+    known = committed_files_with_added(STANDARD, files)
     forged = of(status(2, {P0: (5, 10)}, files=files))
     (why,) = validate_statuses(
         [forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)
@@ -154,7 +154,7 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     assert "was committed before" in why
 
     aged = replace(STANDARD.prefixes, oldest=TransactionNumber(2))
-    assert committed_with_files(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
+    assert committed_files_with_added(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
 
 
 def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:

@@ -12,8 +12,8 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.recovery import valid_through_of_claim
 from headgate.coordinator.state import Activity
 from headgate.coordinator.status_validation import (
+    activity_with_ranges,
     valid_through_of_partitions,
-    with_activity,
 )
 
 TIMES = st.none() | st.integers(0, 100)
@@ -24,23 +24,23 @@ def claim(max_timestamp_ms: int | None) -> WrittenRange:
 
 
 def test_the_largest_timestamp_of_each_partition_is_remembered() -> None:
-    seen = with_activity({P0: Activity(1, 70)}, [(P0, claim(50)), (P1, claim(30))], now_ms=9)
+    seen = activity_with_ranges({P0: Activity(1, 70)}, [(P0, claim(50)), (P1, claim(30))], now_ms=9)
 
     assert seen == {P0: Activity(9, 70), P1: Activity(9, 30)}
 
 
 def test_offsets_without_records_are_activity_but_have_no_timestamp() -> None:
-    seen = with_activity({P0: Activity(1, 70)}, [(P0, claim(None))], now_ms=9)
+    seen = activity_with_ranges({P0: Activity(1, 70)}, [(P0, claim(None))], now_ms=9)
 
     assert seen == {P0: Activity(9, 70)}
 
 
 def test_an_idle_partition_ages_from_when_it_was_first_named() -> None:
     idle = WrittenRange(OffsetRange(4, 4))
-    first = with_activity({}, [(P0, idle)], now_ms=5)
+    first = activity_with_ranges({}, [(P0, idle)], now_ms=5)
 
     assert first == {P0: Activity(5, None)}
-    assert with_activity(first, [(P0, idle)], now_ms=9) == first
+    assert activity_with_ranges(first, [(P0, idle)], now_ms=9) == first
 
 
 def test_a_partition_of_which_no_record_was_seen_yet_holds_it_back_until_it_is_idle() -> None:

@@ -210,7 +210,9 @@ def judgement(value: bytes) -> int:
         json_values.parse_record(value)
     except json_values.KeyTwice:
         try:
-            json.loads(value.decode(), strict=False, parse_constant=json_values._refuse_constant)
+            json.loads(
+                value.decode(), strict=False, parse_constant=json_values._refuse_nan_and_infinity
+            )
         except ValueError:
             return 1  # it broke off further on
         return 2

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.java_installation import (
-    fetch_jars,
+    ensure_jars,
     java_version,
     require_java,
     user_cache_folder,
@@ -72,7 +72,7 @@ def test_jars_are_fetched_once_and_counted(java: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     folder = tmp_path / "jars" / "pair"
     for _ in range(2):
-        fetched = fetch_jars(
+        fetched = ensure_jars(
             folder, ["a:one:1", "a:two:1"], on_progress=lambda *jars: seen.append(jars)
         )
         assert fetched == folder
@@ -87,7 +87,7 @@ def test_who_comes_second_waits_for_the_first(java: Path, tmp_path: Path) -> Non
     folder = tmp_path / "jars" / "pair"
     # A lock belongs to its open file: two threads exclude each other as two processes do.
     with ThreadPoolExecutor(2) as pool:
-        fetched = list(pool.map(lambda _: fetch_jars(folder, ["a:one:1"]), range(2)))
+        fetched = list(pool.map(lambda _: ensure_jars(folder, ["a:one:1"]), range(2)))
     assert fetched == [folder, folder]
     assert runs.read_text() == "\n"
 
@@ -96,7 +96,7 @@ def test_a_failed_fetch_leaves_nothing_and_says_why(java: Path, tmp_path: Path) 
     install(java, BROKEN_IVY)
     folder = tmp_path / "jars" / "one"
     with pytest.raises(Unreachable, match=r"a#one;1: not found.*HEADGATE_IVY_SETTINGS"):
-        fetch_jars(folder, ["a:one:1"])
+        ensure_jars(folder, ["a:one:1"])
     assert [path.name for path in folder.parent.iterdir()] == [".one.lock"]
 
 

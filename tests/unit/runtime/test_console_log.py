@@ -11,7 +11,7 @@ from unit.config.test_load import MINIMAL
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
-from headgate.runtime.console_log import JsonLines, log_to_stderr
+from headgate.runtime.console_log import JsonLines, send_logs_to_stderr
 
 SECRET = "swordfish-42"
 
@@ -67,4 +67,4 @@ def test_a_trace_stays_on_its_line() -> None:
 def test_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_LOG", "xml")
     with pytest.raises(ConfigurationError, match="HEADGATE_LOG cannot be 'xml'"):
-        log_to_stderr([parse(MINIMAL)])
+        send_logs_to_stderr([parse(MINIMAL)])

@@ -89,7 +89,7 @@ def watched(
         if hears and now_ms % 60_000 == 0:
             term = replace(state.term, settled_to=ControlOffset(now_ms))
             state = replace(state, term=term)
-        lookout.require_no_misconfiguration_or_stop(state, now_ms, leads=leads)
+        lookout.require_not_misconfigured_or_stopped(state, now_ms, leads=leads)
 
 
 def test_others_commit_through_another_control_topic() -> None:
@@ -169,15 +169,15 @@ def asked(sink: str = "trips", kind: NoticeKind = NoticeKind.ASKED) -> Envelope:
 def test_a_notice_that_a_person_did_something_makes_it_look_at_the_table() -> None:
     table = Table(None)
     lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
-    lookout.require_no_misconfiguration_or_stop(OWNS, 1, leads=True)
+    lookout.require_not_misconfigured_or_stopped(OWNS, 1, leads=True)
     for said in (asked("other"), asked(kind=NoticeKind.STARTED), asked(kind=NoticeKind.ERROR)):
         lookout.on_event(said)
-        lookout.require_no_misconfiguration_or_stop(OWNS, 2, leads=True)
+        lookout.require_not_misconfigured_or_stopped(OWNS, 2, leads=True)
     assert table.reads == 0
     lookout.on_event(asked())
-    lookout.require_no_misconfiguration_or_stop(OWNS, 3, leads=True)
+    lookout.require_not_misconfigured_or_stopped(OWNS, 3, leads=True)
     assert table.reads == 1  # nobody had stopped it: nothing comes of it
-    lookout.require_no_misconfiguration_or_stop(OWNS, 3 + ASKED_EVERY_MS, leads=True)
+    lookout.require_not_misconfigured_or_stopped(OWNS, 3 + ASKED_EVERY_MS, leads=True)
     assert table.reads == 1
 
 
@@ -186,7 +186,7 @@ def test_however_many_notices_come_it_looks_once_in_a_while() -> None:
     lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
     for now_ms in range(ASKED_EVERY_MS):
         lookout.on_event(asked())
-        lookout.require_no_misconfiguration_or_stop(OWNS, now_ms, leads=False)
+        lookout.require_not_misconfigured_or_stopped(OWNS, now_ms, leads=False)
     assert table.reads == 1
 
 
@@ -203,12 +203,12 @@ def test_what_a_person_stopped_is_left_by_who_leads_and_who_does_not() -> None:
     for leads in (True, False):
         lookout = Lookout(SETTINGS, Sources(read, frozenset, lambda: None), 0)
         lookout.on_event(asked())
-        lookout.require_no_misconfiguration_or_stop(
+        lookout.require_not_misconfigured_or_stopped(
             OWNS, 1, leads=leads
         )  # the table is away: it is looked at again
         answers.append(stopped)
         with pytest.raises(SinkStopped, match="ann@one"):
-            lookout.require_no_misconfiguration_or_stop(OWNS, 1 + ASKED_EVERY_MS, leads=leads)
+            lookout.require_not_misconfigured_or_stopped(OWNS, 1 + ASKED_EVERY_MS, leads=leads)
 
 
 def test_who_hears_nobody_finds_out_as_well() -> None:

@@ -20,8 +20,8 @@ from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import (
+    bound_to_current_sink,
     current_sink,
-    in_same_sink_context,
     working_for_sink,
 )
 from headgate.control_protocol.errors import (
@@ -214,7 +214,7 @@ def test_a_line_names_the_sink_of_its_thread_whoever_writes_it() -> None:
         return json.loads(JsonLines(sinks).format(record))["sink"], Redacting(sinks).format(record)
 
     def in_a_thread() -> tuple[object, str]:
-        with ThreadPoolExecutor(1, initializer=in_same_sink_context(lambda: None)) as pool:
+        with ThreadPoolExecutor(1, initializer=bound_to_current_sink(lambda: None)) as pool:
             return pool.submit(lines).result()
 
     with working_for_sink("zones"):

@@ -54,7 +54,7 @@ from headgate.control_protocol.table_format import Use
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.routing.table_resolution import NEW_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
@@ -109,16 +109,18 @@ class Shop:
             create_table_if_missing(catalog, name, declared)
         self.maker = TableMaker(
             self.settings,
-            SinkTables.in_catalog(self.settings, catalog),
+            SinkTables.from_open_catalog(self.settings, catalog),
             lambda: self.now_s,
             filled=lambda: self.filled,
         )
         self.secondaries = SecondaryTables(
-            partial(SinkTables.in_catalog(self.settings, catalog).open_table, use=Use.SECONDARY),
+            partial(
+                SinkTables.from_open_catalog(self.settings, catalog).open_table, use=Use.SECONDARY
+            ),
             threads=False,
             make=self.maker.create_requested_or_why_not,
         )
-        self.planning = SinkTables.in_catalog(self.settings, catalog).planning()
+        self.planning = SinkTables.from_open_catalog(self.settings, catalog).planning()
 
     def outcome(self, topics: Mapping[str, Sequence[Any]], begin: int = 0) -> BatchOutcome:
         """What comes of the values of each topic, from the offset on."""
@@ -147,7 +149,7 @@ class Shop:
         self.maker.create_named_tables({topic: TopicState(TopicId(topic), {}) for topic in topics})
         chunk = chunk_of(records)
         return self.planning.write_planned(
-            batch, lambda plan: write_put_records(plan, batch, chunk)
+            batch, lambda plan: write_chunk_around_poison(plan, batch, chunk)
         )
 
     def write(self, topics: Mapping[str, Sequence[Any]], rounds: int = 5) -> dict[str, list[Any]]:

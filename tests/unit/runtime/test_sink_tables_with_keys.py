@@ -31,10 +31,12 @@ def test_key_7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) 
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.create(catalog, 2)
     world.commit([Event((n,), "a") for n in range(3)])
-    world.table = SinkTables.in_catalog(settings(tmp_path), catalog).open_primary(Use.PRIMARY)
+    world.table = SinkTables.from_open_catalog(settings(tmp_path), catalog).open_primary(
+        Use.PRIMARY
+    )
     assert world.commit([Event((1,), "b"), Event((2,))]).updated == 1
     bounded = settings(tmp_path, "[changes]\nindex_memory_bytes = 8\n")
-    world.table = SinkTables.in_catalog(bounded, catalog).open_primary(Use.PRIMARY)
+    world.table = SinkTables.from_open_catalog(bounded, catalog).open_primary(Use.PRIMARY)
     with pytest.raises(KeyIndexFull, match="raise changes"):
         world.commit([Event((1,), "c")])
 
@@ -55,7 +57,7 @@ def test_key_7_who_only_claims_reads_no_index(
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.create(catalog, 2)
     world.commit([Event((1,), "a")])
-    tables, reads = SinkTables.in_catalog(settings(tmp_path), catalog), list[object]()
+    tables, reads = SinkTables.from_open_catalog(settings(tmp_path), catalog), list[object]()
     monkeypatch.setattr(KeyReader, "read_data_file", lambda *asked: reads.append(asked))
     before = set(threading.enumerate())
     with ExitStack() as opening:

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import HeadgateError, TableUnfit, Unreacha
 from headgate.control_protocol.ports import Unknown
 from headgate.operations.access.tables import open_tables_for_reading
 from headgate.operations.audit.audit import audit
-from headgate.operations.check.required_grants import Role, commands_to_grant_rights
+from headgate.operations.check.required_grants import Role, sink_grant_commands
 from headgate.operations.check.table import NotChecked, check_catalog_rights, check_quarantine
 from headgate.operations.control.maintain import maintain
 from headgate.operations.status.rejected_records import read_newest_rejected_records
@@ -183,7 +183,7 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
         turns = iter(range(200))
         shop.run_until(lambda: next(turns, None) is None)
         assert shop.lag() == 90
-        assert not shop.tables_with_pending()
+        assert not shop.tables_with_pending_commits()
     shop.run_until_settled()
     assert sorted(filled(lake, "orders") + kept(lake)) == source_coordinates(shop)
     assert len(kept(lake)) == 6
@@ -211,7 +211,7 @@ def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
 def test_the_rights_are_those_of_each_catalog(lake: Path) -> None:
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     settings = parse(text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri))
-    told = commands_to_grant_rights(settings, Role.SINK, "ann")
+    told = sink_grant_commands(settings, Role.SINK, "ann")
     assert "load and commit, and create, db.orders\n" in told
     assert "for db.orders_quarantine, and every table" in told
     assert 'GRANT SELECT, UPDATE, INSERT ON iceberg_tables TO "ann";' in told
@@ -255,7 +255,9 @@ def test_orphan_1_orphans_go_and_what_the_delta_table_owes_stays(
         catalog_down.setattr(IcebergTable, "send_commit", _lost)
         shop.produce(30)
         shop.run_until(
-            lambda: shop.lag() == 0 and shop.tables_with_pending() == {"db.orders_quarantine"}
+            lambda: (
+                shop.lag() == 0 and shop.tables_with_pending_commits() == {"db.orders_quarantine"}
+            )
         )
         shop.end_lives()
     (live, *_) = (lake / "warehouse").rglob("data/headgate/**/*.parquet")

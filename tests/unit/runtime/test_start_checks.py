@@ -46,7 +46,9 @@ def settings(more: str) -> SinkSettings:
 
 
 def is_ready(catalog: Any, settings: SinkSettings) -> bool:
-    return start_checks.require_fit_or_creatable_table(SinkTables.in_catalog(settings, catalog))
+    return start_checks.require_fit_or_creatable_and_exists(
+        SinkTables.from_open_catalog(settings, catalog)
+    )
 
 
 def test_a_start_waits_for_temporary_keys_that_have_expired(

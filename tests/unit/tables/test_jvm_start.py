@@ -12,8 +12,8 @@ import pytest
 
 from headgate.control_protocol.secret_references import read_environment_variable
 from headgate.tables.jvm_start import (
-    note_variable_hidden_from_jvms,
-    start_jvm,
+    note_variable_to_hide_from_jvms,
+    start_jvm_unless_running,
     with_spark_redaction,
 )
 
@@ -47,7 +47,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_its_configuration_is_in_a_file_that_is_gone_afterwards() -> None:
     context = Context()
-    start_jvm(context, {"spark.own": "secret-value", "other": "ignored by Spark"})
+    start_jvm_unless_running(context, {"spark.own": "secret-value", "other": "ignored by Spark"})
     assert context.words[-1] == "pyspark-shell"
     assert not any("secret-value" in word for word in context.words)
     assert context.text == "spark.own=secret-value"
@@ -64,10 +64,10 @@ def test_what_the_sink_file_takes_a_secret_from_is_not_inherited(
     secret = ("PLANTED_SECRET", "LDAP_PASSWORD", "HIVE_TOKEN", "SSL_KEY_PASSWORD", "PATHS")
     for name in (*secret, "AWS_SECRET_ACCESS_KEY", "HOME", "PATH", "JAVA_HOME", "PYTHONPATH"):
         monkeypatch.setenv(name, os.environ.get(name, "here"))
-        note_variable_hidden_from_jvms(name)
+        note_variable_to_hide_from_jvms(name)
     context = Context(RuntimeError("no Java"))
     with pytest.raises(RuntimeError):
-        start_jvm(context, {})
+        start_jvm_unless_running(context, {})
     assert [name for name in secret if name in context.environment] == []
     assert context.environment["AWS_SECRET_ACCESS_KEY"] == "the machine's own"
     assert {"HOME", "PATH", "JAVA_HOME", "PYTHONPATH"} <= context.environment.keys()
@@ -80,12 +80,12 @@ def test_the_defaults_that_spark_would_read_still_count(
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.of.defaults  1\n")
     context = Context()
-    start_jvm(context, {"spark.own": "2"})
+    start_jvm_unless_running(context, {"spark.own": "2"})
     assert context.text == "spark.of.defaults  1\n\nspark.own=2"
     (tmp_path / "own.conf").write_text("spark.of.a.person 3\n")
     monkeypatch.setenv(ARGUMENTS, f"--properties-file {tmp_path}/own.conf --jars a.jar x")
     context = Context()
-    start_jvm(context, {"spark.own": "2"})
+    start_jvm_unless_running(context, {"spark.own": "2"})
     assert context.text == "spark.of.a.person 3\n\nspark.own=2"
     assert context.words[2:] == ["--jars", "a.jar", "x"]
     assert os.environ[ARGUMENTS].endswith("own.conf --jars a.jar x")
@@ -93,7 +93,7 @@ def test_the_defaults_that_spark_would_read_still_count(
 
 def test_a_value_arrives_as_it_is_whatever_it_holds() -> None:
     context = Context()
-    start_jvm(context, {"spark.odd": "a=b: c#d\\e!\n\t\rf"})
+    start_jvm_unless_running(context, {"spark.odd": "a=b: c#d\\e!\n\t\rf"})
     (line,) = context.text.splitlines()
     key, said = re.split(r"(?<!\\)=", line, maxsplit=1)
     plain = re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t", "r": "\r"}.get(m[1], m[1]), said)
@@ -103,11 +103,11 @@ def test_a_value_arrives_as_it_is_whatever_it_holds() -> None:
 def test_a_jvm_that_runs_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context()
     context._gateway = object()
-    start_jvm(context, {"spark.own": "1"})
+    start_jvm_unless_running(context, {"spark.own": "1"})
     assert not hasattr(context, "words")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     context = Context()
-    start_jvm(context, {})
+    start_jvm_unless_running(context, {})
     assert not hasattr(context, "words")
 
 

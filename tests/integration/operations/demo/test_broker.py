@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
 pytestmark = pytest.mark.integration
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 
-kafka = EmbeddedKafka(Path(sys.argv[1]), fetch_broker_jars())
+kafka = EmbeddedKafka(Path(sys.argv[1]), ensure_broker_jars())
 kafka.start()
 print(kafka.pid, flush=True)
 time.sleep(600)
@@ -73,7 +73,7 @@ def test_the_broker_dies_with_its_owner(tmp_path: Path, ending: signal.Signals) 
 
 @pytest.mark.wide
 def test_a_broker_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
-    kafka = EmbeddedKafka(tmp_path / "kafka", fetch_broker_jars())
+    kafka = EmbeddedKafka(tmp_path / "kafka", ensure_broker_jars())
     kafka.start()
     kafka.stop()
     meta = tmp_path / "kafka" / "data" / "meta.properties"

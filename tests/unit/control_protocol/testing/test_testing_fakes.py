@@ -60,7 +60,7 @@ def source() -> FakeSource:
     source = FakeSource()
     source.create_or_replace("orders", 2)
     source.produce(P0, records=2, timestamp_ms=100)
-    source.skip_offsets(P0, offsets=3)
+    source.add_offset_gap(P0, offsets=3)
     source.produce(P0, records=1, timestamp_ms=200)
     return source
 
@@ -97,7 +97,7 @@ def test_an_append_fails_as_told(
     with pytest.raises(error):
         log.append([EVENT])
     assert len(log.read(0)) == at_once
-    server.land_oldest_in_the_air()
+    server.land_oldest_in_flight()
     assert len(log.read(0)) == late
     log.append([EVENT])
     assert len(log.read(0)) == 1
@@ -242,7 +242,7 @@ def test_a_batch_waits_for_word_and_fails_as_told(source: FakeSource) -> None:
     fatal = PoisonRecord("no number")
     writer.fail_next_outcome("disk full", fatal)
     assert writer.wait_for_outcome(1_000) is None
-    writer.finish_batch()
+    writer.make_batch_due()
     assert writer.wait_for_outcome(0) == BatchFailed(1, "disk full", fatal)
 
 

@@ -24,7 +24,7 @@ from headgate.data_plane.batch.row_rules import RowRules
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, plan_of_table
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
@@ -58,7 +58,7 @@ def rows_of(local: LocalCatalog, shaping: Shaping, *rows: dict[str, Any]) -> tup
         Record("trips", 0, offset, 0, json.dumps(row).encode(), None, [])
         for offset, row in enumerate(rows)
     ]
-    done = write_put_records(plan, batch, chunk_of([records]))
+    done = write_chunk_around_poison(plan, batch, chunk_of([records]))
     assert isinstance(done, BatchWritten), done
     result = done.partitions[at]
     assert result.records + result.skipped == len(rows)

@@ -38,7 +38,7 @@ from headgate.data_plane.quarantine import poison_search
 from headgate.data_plane.quarantine.poison_search import POISON_RECORDS_MAX, write_around_poison
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
@@ -85,7 +85,7 @@ class Desk:
         )
         source = SourcePlan({}, handling=self.handling, sink="sink", redaction=self.redaction)
         plan = Plans(self.local.catalog).load_plan(batch, source)
-        return write_put_records(plan, batch, chunk_of(records))
+        return write_chunk_around_poison(plan, batch, chunk_of(records))
 
     def files(self) -> list[Path]:
         return list(self.local.warehouse.rglob("*.parquet"))

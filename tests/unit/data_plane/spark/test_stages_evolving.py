@@ -61,7 +61,7 @@ class Job:
             lambda _, share: (chunk for chunk in [chunk_of([_records(share, values)])]),
         )
         numbers = (pa.RecordBatch.from_pydict({"id": [share]}) for share in (0, 1))
-        read = list(stages.packets_of_shares_stage(plan, batch, shares)(numbers))
+        read = list(stages.share_packing_stage(plan, batch, shares)(numbers))
         told = [t for some in read for t in some.column(stages.TALLY).to_pylist() if t]
         packets = [some.slice(0, 1) for some in read if some.column(stages.TALLY).null_count]
         (row,) = stages.packet_writing_stage(plan, batch)(iter(packets))

@@ -111,10 +111,10 @@ class Job(Desk):
         numbers = [pa.RecordBatch.from_pydict({"id": [share]}) for share in range(len(shares))]
         plan = pickle.loads(pickle.dumps(plan))
         if self.shape is None:
-            read = stages.packets_of_shares_stage(plan, batch, shares)
+            read = stages.share_packing_stage(plan, batch, shares)
             rows, reads = _told(read(iter(numbers)))
         else:
-            read = stages.rows_of_shares_stage(plan, batch, shares)
+            read = stages.share_decoding_stage(plan, batch, shares)
             rows, reads = _told(read(iter(numbers)))
             rows = [self.shape(some) for some in rows]
             for some in rows:
@@ -122,7 +122,7 @@ class Job(Desk):
             if plan.shaping.distribution is Distribution.NONE:
                 write = stages.result_writing_stage(plan, batch, "transform.sql")
                 return JobDone(reads, [_outcome(write(iter([some]))) for some in rows])
-            pack = stages.packets_of_result_stage(plan, batch, "transform.sql")
+            pack = stages.result_packing_stage(plan, batch, "transform.sql")
             rows = [packet for some in rows for packet in pack(iter([some]))]
         parts = [
             _outcome(stages.packet_writing_stage(plan, batch)(iter(those)))

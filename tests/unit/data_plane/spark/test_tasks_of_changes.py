@@ -19,7 +19,7 @@ from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.data_plane.spark.job import is_one_stage
 from headgate.data_plane.spark.tasks import merge_outcomes
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 
 SHARE = 7
@@ -48,7 +48,7 @@ class Tasks(ChangesDesk):
             some = records[begin : begin + SHARE]
             span = OffsetRange(whole.begin + begin, whole.begin + begin + len(some))
             share = replace(batch, ranges={at: span})
-            done = write_put_records(pickle.loads(sent), share, chunk_of([some]))
+            done = write_chunk_around_poison(pickle.loads(sent), share, chunk_of([some]))
             outcomes.append(pickle.loads(pickle.dumps(done)))
         return merge_outcomes(batch, outcomes)
 

@@ -93,15 +93,15 @@ def test_tasks_get_what_reading_and_writing_takes_and_no_other_secret(
     def write(plan: WriterPlan) -> BatchOutcome:
         functions = [
             writer_of_shares(partial(write_share, plan), [batch]),
-            stages.packets_of_shares_stage(plan, batch, [batch]),
+            stages.share_packing_stage(plan, batch, [batch]),
             stages.packet_writing_stage(plan, batch),
-            stages.rows_of_shares_stage(plan, batch, [batch]),
+            stages.share_decoding_stage(plan, batch, [batch]),
         ]
         tasks.extend(map(cloudpickle.dumps, functions))
         shown.append(repr(plan))
         return BatchFailed(1, "not written")
 
-    SinkTables.in_catalog(sink, catalog).planning().write_planned(batch, write)
+    SinkTables.from_open_catalog(sink, catalog).planning().write_planned(batch, write)
     found = {place for place in places() if any(needle(*place).encode() in task for task in tasks)}
     assert found == READ_WITH
     assert len(shown) == 1

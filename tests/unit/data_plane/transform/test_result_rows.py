@@ -19,7 +19,7 @@ from headgate.data_plane.transform.result_rows import (
     RECORD,
     ResultRows,
     require_valid_result,
-    rows_until_stop,
+    rows_until_stop_then_raise,
 )
 
 TABLE = Schema(
@@ -107,7 +107,7 @@ def test_after_a_row_that_does_not_fit_the_others_are_only_looked_at_for_more_of
     ]
     given.append(batch({"id": None, RECORD: 1}))
     rows = result()
-    found = rows_until_stop(given, lambda each: (rows.convert_batch(each),))
+    found = rows_until_stop_then_raise(given, lambda each: (rows.convert_batch(each),))
     assert next(found).numbers.tolist() == [0]
     with pytest.raises(PoisonRecord) as stopped:
         next(found)

@@ -7,8 +7,8 @@ import pytest
 
 from headgate.data_plane.transform.spark_types import (
     fits_without_cast,
-    split_spark_compatible,
-    with_long_offsets,
+    to_spark_types_and_unsupported,
+    with_large_arrow_types,
 )
 
 NESTED = pa.struct(
@@ -17,10 +17,10 @@ NESTED = pa.struct(
 
 
 def test_there_and_back_a_nested_type_is_the_same() -> None:
-    schema, lacking = split_spark_compatible(pa.schema([("x", NESTED)]))
+    schema, lacking = to_spark_types_and_unsupported(pa.schema([("x", NESTED)]))
     assert not lacking
     assert schema.field("x").type.field("a").type == pa.list_(pa.string())
-    assert with_long_offsets(schema.field("x").type) == NESTED
+    assert with_large_arrow_types(schema.field("x").type) == NESTED
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_there_and_back_a_nested_type_is_the_same() -> None:
 )
 def test_what_spark_has_no_type_for_is_named_wherever_it_is(kind: pa.DataType) -> None:
     schema = pa.schema([("a", pa.int64()), ("b", kind), ("c", pa.struct([("d", pa.list_(kind))]))])
-    assert split_spark_compatible(schema)[1] == ["b", "c"]
+    assert to_spark_types_and_unsupported(schema)[1] == ["b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
 from headgate.data_plane.routing.table_resolution import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
@@ -135,10 +135,10 @@ class Desk:
             self.looked.append(",".join(sorted(plan.tables)))
             return self.written(plan, batch, chunk)
 
-        return self.plans.write_with_tables(batch, self.source, write)
+        return self.plans.write_until_tables_planned(batch, self.source, write)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
-        return write_put_records(plan, batch, chunk)
+        return write_chunk_around_poison(plan, batch, chunk)
 
     def write(self, topics: Mapping[str, Sequence[Any]]) -> dict[str, list[int]]:
         """By table, the ids of its rows; under ``q`` those that were quarantined."""

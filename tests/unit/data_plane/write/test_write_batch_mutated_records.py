@@ -69,7 +69,7 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_put_records
+from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
@@ -383,7 +383,7 @@ class Desk:
             quarantine=self._starts[1],
         )
         plan = self._plans.load_plan(batch, self._source)
-        outcome = write_put_records(plan, batch, chunk_of([records]))
+        outcome = write_chunk_around_poison(plan, batch, chunk_of([records]))
         for path in self._local.warehouse.rglob("*.parquet"):
             path.unlink()
         return outcome

@@ -33,7 +33,7 @@ Beside = Callable[..., AuditReport]
 @pytest.fixture
 def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
     """The audit beside a source that holds these offsets of each partition, and no more."""
-    monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "try_announce_command", lambda *_: None)
     monkeypatch.setattr(delete_rows, "waiter_for_recent_commit", lambda *_: lambda: None)
     assert settings.source.start_at == "earliest"
 

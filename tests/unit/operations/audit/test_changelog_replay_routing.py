@@ -131,7 +131,7 @@ def test_topics_that_share_tables_are_read_together() -> None:
     tables = KeyedTables(parse(FILE), lambda *_: None)
     for name in ("db.of_one", "db.three"):
         tables.tables[name] = KeyedTable(name, None, None, Offsets())  # type: ignore[arg-type]
-    assert tables._group_topics_by_table({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
+    assert tables._group_topics_sharing_tables({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
     assert [tables.may_take_topic(topic) for topic in "abcd"] == [True, True, True, False]
     assert [tables.takes_all_of_topic(topic) for topic in "abcd"] == [False, False, True, False]
     assert tables.keyed_tables_of_topic("a") == {"db.of_one"}

@@ -27,8 +27,8 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.check import table as state
 from headgate.operations.check.check import (
     Questions,
-    _check_connect_server,
     _check_http,
+    _check_spark_connect_server,
     _require_reachable_master,
 )
 from headgate.operations.check.records import check_values
@@ -202,7 +202,7 @@ def test_a_fault_that_two_questions_meet_is_told_once(tmp_path: Path) -> None:
 
 def test_a_spark_connect_server_that_does_not_answer_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"nothing answers at 127.0.0.1:1"):
-        _check_connect_server("sc://127.0.0.1:1/;token=secret-token")
+        _check_spark_connect_server("sc://127.0.0.1:1/;token=secret-token")
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2"])

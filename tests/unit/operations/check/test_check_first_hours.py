@@ -18,7 +18,7 @@ from unit.config.test_load import MINIMAL
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.operations.check.check import Check, State
 from headgate.operations.cli.main import main
-from headgate.operations.init.sink_file_template import write_sink_file
+from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 from headgate.operations.render_command_results import show_checks
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.storage.store_write_check import require_writable_store
@@ -100,7 +100,7 @@ def test_a_choice_that_cannot_be_accepted_is_refused_by_what_is_wrong_with_it(
 
 def test_init_names_the_address_at_which_no_broker_answers(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b") as caught:
-        write_sink_file(
+        propose_and_write_sink_file(
             "deliver", tmp_path, topic="deliver", kafka={"bootstrap.servers": "127.0.0.1:1"}
         )
     assert caught.value.hint

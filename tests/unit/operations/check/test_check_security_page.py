@@ -48,7 +48,7 @@ def test_the_pages_rights_are_what_check_asks_for(
     assert "may be read and written" in _check_control_topic(settings(), cluster)
     assert "not signed" in _check_control_topic_writers(settings().control, cluster)
     read = rights_by_resource()["User:trips-sink", "--topic", "trips"]
-    assert ResourceRights(1, frozenset(read)).operations_known_missing("read", "describe") == []
+    assert ResourceRights(1, frozenset(read)).known_missing_operations("read", "describe") == []
 
 
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])

@@ -13,9 +13,9 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.check import fleet_files
 from headgate.operations.check.check import Check, State
 from headgate.operations.check.fleet_files import check_sink_files
-from headgate.runtime.fleet.fleet_changes import Plan, files_of_changed_sinks
+from headgate.runtime.fleet.fleet_changes import Plan, file_texts_of_changed_sinks
 from headgate.runtime.fleet.fleet_records import Removal, SinkSpec
-from headgate.runtime.fleet.sink_files import with_fleet_settings
+from headgate.runtime.fleet.sink_files import with_fleet_defaults
 
 NAME = SinkName("trips")
 
@@ -25,7 +25,7 @@ def test_each_sink_is_asked_as_its_worker_would_run_it(monkeypatch: pytest.Monke
         return (Check("control topic", State.OK, settings.control.topic),)
 
     monkeypatch.setattr(fleet_files, "check", answer)
-    (found,) = check_sink_files({NAME: with_fleet_settings(MINIMAL, NAME, 10_000)})[NAME]
+    (found,) = check_sink_files({NAME: with_fleet_defaults(MINIMAL, NAME, 10_000)})[NAME]
     assert found.detail == "headgate-control-trips"
 
 
@@ -49,4 +49,4 @@ def test_what_a_plan_changes_is_asked_once_for_all_participants() -> None:
     common: dict[str, Any] = {"slot": 0, "number": 1}
     specs = [SinkSpec(key=key, file=MINIMAL, **common) for key in ("trips", "trips#2")]
     plan = Plan((*specs, Removal(key="old", **common)))
-    assert files_of_changed_sinks(plan) == {NAME: MINIMAL}
+    assert file_texts_of_changed_sinks(plan) == {NAME: MINIMAL}

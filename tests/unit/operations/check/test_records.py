@@ -28,7 +28,7 @@ from headgate.operations.check.records import (
     require_keys_not_all_json_objects,
 )
 from headgate.operations.init.infer_record_format import propose_from_records
-from headgate.operations.init.sink_file_template import build_sink_file
+from headgate.operations.init.sink_file_template import build_sink_file_text
 
 
 def encoded(*values: Any) -> list[bytes | None]:
@@ -204,7 +204,7 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
     records = list(zip(keys * len(values), encoded(*values), strict=False))
     proposed = propose_from_records(records, FormatSettings(), is_format_given=False)
     assert proposed.proposal.records == len(values)
-    return build_sink_file("shop", home, "topic", {}, records=proposed)
+    return build_sink_file_text("shop", home, "topic", {}, records=proposed)
 
 
 @pytest.mark.parametrize("enclosed", [False, True])

@@ -13,7 +13,7 @@ from headgate.config.load import parse
 from headgate.config.report_settings import LineageSettings, SignalSettings
 from headgate.control_protocol.errors import ConfigurationError, ReceiverAway
 from headgate.operations.check.report_receivers import check_receiver
-from headgate.operations.check.required_grants import Role, commands_to_grant_rights
+from headgate.operations.check.required_grants import Role, sink_grant_commands
 from headgate.operations.check.table import NotChecked
 
 
@@ -48,10 +48,10 @@ def test_a_topic_is_not_checked_where_no_broker_answers() -> None:
 def test_rights_name_the_topics_and_the_groups_of_notes() -> None:
     reports = '[lineage]\nurl = "http://a/b"\n[signal]\ntopic = "hours"\n'
     settings = parse(f"{MINIMAL}\n{reports}")
-    found = commands_to_grant_rights(settings, Role.SINK, "trips")
+    found = sink_grant_commands(settings, Role.SINK, "trips")
     assert "--operation Write --operation Describe --topic hours" in found
     assert "--group headgate-trips-lineage" in found
     assert "--group headgate-trips-signal" in found
-    assert "headgate-trips-signal" not in commands_to_grant_rights(settings, Role.VIEWER, "trips")
-    plain = commands_to_grant_rights(parse(MINIMAL), Role.SINK, "trips")
+    assert "headgate-trips-signal" not in sink_grant_commands(settings, Role.VIEWER, "trips")
+    plain = sink_grant_commands(parse(MINIMAL), Role.SINK, "trips")
     assert "-signal" not in plain

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import MissingRights
 from headgate.kafka.cluster_queries import ResourceRights
 from headgate.operations.check import check as module
 from headgate.operations.check.check import check
-from headgate.operations.check.required_grants import RIGHTS, Role, commands_to_grant_rights
+from headgate.operations.check.required_grants import RIGHTS, Role, sink_grant_commands
 from headgate.operations.cli.main import main
 
 SETTINGS = parse(MINIMAL)
@@ -25,7 +25,7 @@ SETTINGS = parse(MINIMAL)
 
 def acls(role: Role) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for line in commands_to_grant_rights(SETTINGS, role, "ann").splitlines():
+    for line in sink_grant_commands(SETTINGS, role, "ann").splitlines():
         if line.startswith("kafka-acls"):
             words = shlex.split(line)
             kind, name = words[-2].removeprefix("--"), words[-1]
@@ -52,7 +52,7 @@ def test_they_are_those_of_the_security_page() -> None:
 
 @pytest.mark.parametrize("name", ["a; rm -rf /", "$(id)", "it's", 'x" y'])
 def test_names_are_quoted_for_the_shell(name: str) -> None:
-    told = commands_to_grant_rights(SETTINGS, Role.SINK, name)
+    told = sink_grant_commands(SETTINGS, Role.SINK, name)
     line = next(line for line in told.splitlines() if line.startswith("kafka-acls"))
     assert f"User:{name}" in shlex.split(line)
 
@@ -60,7 +60,7 @@ def test_names_are_quoted_for_the_shell(name: str) -> None:
 def test_a_database_gets_its_grants() -> None:
     properties = 'type = "sql"\nuri = "postgresql+psycopg2://u:secret@db/lake"\n'
     settings = parse(f"{MINIMAL}[catalog.properties]\n{properties}")
-    told = {role: commands_to_grant_rights(settings, role, 'a"b') for role in Role}
+    told = {role: sink_grant_commands(settings, role, 'a"b') for role in Role}
     assert 'GRANT SELECT, UPDATE ON iceberg_tables TO "a""b";' in told[Role.SINK]
     assert 'GRANT SELECT ON iceberg_tables TO "a""b";' in told[Role.VIEWER]
     assert not any("secret" in text for text in told.values())

@@ -402,7 +402,7 @@ def test_the_quarantine_is_asked_for_and_so_at_a_start(
     settings = replace(settings, quarantine=kept)
     assert "does not exist yet" in TableCheck(settings).check_quarantine()
     catalog.create_table("db.aside", Schema(NestedField(1, "topic", StringType())))
-    tables = SinkTables.in_catalog(settings, catalog)
+    tables = SinkTables.from_open_catalog(settings, catalog)
     for ask in (TableCheck(settings).check_quarantine, tables.prepare_quarantine):
         with pytest.raises(TableUnfit, match="no column partition, no column offset, no column"):
             ask()

@@ -58,7 +58,7 @@ Make = Callable[..., Maintained]
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
-    monkeypatch.setattr(delete_rows, "announce_command", lambda _, what: told.append(what))
+    monkeypatch.setattr(delete_rows, "try_announce_command", lambda _, what: told.append(what))
     monkeypatch.setattr(delete_rows, "waiter_for_recent_commit", lambda *_: lambda: None)
     return told
 
@@ -295,7 +295,7 @@ def test_what_landed_without_an_answer_is_not_done_twice(
 
     def lost(self: Catalog, *call: Any) -> Any:
         monkeypatch.undo()
-        monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
+        monkeypatch.setattr(delete_rows, "try_announce_command", lambda *_: None)
         real(self, *call)
         raise ConnectionError("the answer was lost")
 

@@ -41,10 +41,10 @@ from headgate.tables.iceberg.table import IcebergTable
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told, and nobody waits for a good moment; the brokers are not there."""
-    monkeypatch.setattr(delete_rows, "announce_command", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "try_announce_command", lambda *_: None)
     monkeypatch.setattr(delete_rows, "waiter_for_recent_commit", lambda *_: lambda: None)
     for module in (rollback, set_offsets):
-        monkeypatch.setattr(module, "require_stopped", lambda _: None)
+        monkeypatch.setattr(module, "require_no_running_participants", lambda _: None)
 
 
 @pytest.fixture

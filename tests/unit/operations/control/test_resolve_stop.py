@@ -27,7 +27,7 @@ from headgate.control_protocol.testing import (
     FakeTopics,
 )
 from headgate.coordinator.driver import StartAt, answer_look
-from headgate.coordinator.epoch_claim import on_primary_found, on_secondaries_found
+from headgate.coordinator.epoch_claim import on_look_before_claim, on_primary_read_before_claim
 from headgate.coordinator.inputs_and_actions import Look
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
@@ -75,11 +75,13 @@ class Sink:
     def claims(self, identity: Identity, settings: CoordinatorSettings = SETTINGS) -> None:
         """As the next start of the sink does it. Raises ``StopSink``."""
         view = self.table.read()
-        state, (asked,) = on_primary_found(State(identity, settings, phase=Phase.RECOVERING), view)
+        state, (asked,) = on_primary_read_before_claim(
+            State(identity, settings, phase=Phase.RECOVERING), view
+        )
         assert isinstance(asked, Look)
         world = ClaimedSink(identity, self.table, self.topics, StartAt())
         found = answer_look(asked, world, world.start_at, lambda: 0)
-        attempt = on_secondaries_found(state, found, 0)[0].call.attempt
+        attempt = on_look_before_claim(state, found, 0)[0].call.attempt
         assert attempt is not None
         assert isinstance(self.table.commit(attempt), Landed)
 

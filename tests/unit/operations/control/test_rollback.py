@@ -50,7 +50,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
         yield found
 
     monkeypatch.setattr(rollback, "opening_source_topics", topics)
-    monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
+    monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     return found
 
 
@@ -222,7 +222,7 @@ def test_who_only_looks_need_not_stop_the_sink(
         raise ConfigurationError("sink trips is running")
 
     before = table.read()
-    monkeypatch.setattr(rollback, "require_stopped", runs)
+    monkeypatch.setattr(rollback, "require_no_running_participants", runs)
     look = {"to": "1.1", "to_branch": "look"}
     move = MOVES["POST", "rollback"]
     assert move(settings, look, True)["rows"] == 10

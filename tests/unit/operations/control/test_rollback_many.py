@@ -75,7 +75,7 @@ def shop(
         yield Source()
 
     monkeypatch.setattr(rollback, "opening_source_topics", topics)
-    monkeypatch.setattr(rollback, "require_stopped", lambda _: None)
+    monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
     shop.commits({ORDERS: [3]})

@@ -29,7 +29,7 @@ from headgate.operations.control import set_offsets as module
 from headgate.operations.control.set_offsets import (
     OffsetMove,
     OffsetPlan,
-    _require_no_added_partitions,
+    _require_no_added_keyed_partitions,
     _resolve_offset,
     carry_out_offset_plan,
     require_claimable_record,
@@ -85,10 +85,10 @@ def test_key_8_of_a_keyed_table_no_partition_is_set_that_was_added(
     assert record is not None
     added = TopicPartition(TOPIC, 2)
     keyed = replace(settings, table=replace(settings.table, key=("id",)))
-    _require_no_added_partitions(settings, record, [ZERO, added])
-    _require_no_added_partitions(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
+    _require_no_added_keyed_partitions(settings, record, [ZERO, added])
+    _require_no_added_keyed_partitions(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
     with pytest.raises(ConfigurationError, match="trips/2: added to a topic of a keyed table"):
-        _require_no_added_partitions(keyed, record, [ZERO, added])
+        _require_no_added_keyed_partitions(keyed, record, [ZERO, added])
 
 
 def test_who_leads_unseen_is_fenced_by_it(

@@ -257,7 +257,7 @@ def test_who_has_not_heard_it_is_told_again(
 ) -> None:
     said: list[str] = []
     assert table.read().record is not None
-    monkeypatch.setattr(module, "announce_command", lambda _, what: said.append(what))
+    monkeypatch.setattr(module, "try_announce_command", lambda _, what: said.append(what))
     monkeypatch.setattr(module, "_SAID_AGAIN_S", -1)
     monkeypatch.setattr(module, "pause_sink", lambda _: None)
     alive += [SimpleNamespace(member="deaf") for _ in range(3)]

@@ -52,13 +52,13 @@ def test_without_a_terminal_only_lines_are_written() -> None:
     output = io.StringIO()
     screen = Screen(Console(file=output, width=200))
     with (
-        screen.showing_scene(),
+        screen.opening_live_display(),
         screen.showing_spinner("something"),
         screen.showing_download("jars") as on_progress,
     ):
         on_progress(1, 2)
         on_progress(2, 2)
-        screen.show_scene(scene(first=True, second=True))
+        screen.show_scene_if_due(scene(first=True, second=True))
         screen.show_line("commit", "1.1")
     lines = output.getvalue().split("\n")
     assert [line.split()[1:] for line in lines if line] == [["download", "jars"], ["commit", "1.1"]]

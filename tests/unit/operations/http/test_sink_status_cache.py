@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError, 
 from headgate.operations.http import sink_status_cache
 from headgate.operations.http.app import (
     follow_sink_files,
-    require_same_http_and_describe_when,
+    require_same_http_and_when_adopted,
     serve_sinks,
     serving_with_meters_if_configured,
 )
@@ -151,7 +151,7 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     sink = ServedSink(parse(MINIMAL))
     thread = threading.Thread(
         target=follow_sink_files,
-        args=([(sink, Reload(file, require_same_http_and_describe_when))], stop),
+        args=([(sink, Reload(file, require_same_http_and_when_adopted))], stop),
     )
     thread.start()
     yield sink, file

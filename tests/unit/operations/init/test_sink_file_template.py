@@ -8,11 +8,11 @@ import pytest
 
 from headgate.config.load import load, parse
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.operations.init.sink_file_template import write_sink_file
+from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 
 
 def test_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> None:
-    path, _ = write_sink_file("trips", tmp_path)
+    path, _ = propose_and_write_sink_file("trips", tmp_path)
     text = path.read_text()
     assert "openssl rand -hex 32 > control.key" in text
     key = tmp_path / "control.key"
@@ -41,7 +41,7 @@ def test_keys_that_begin_with_auth_are_those_of_their_sections(tmp_path: Path) -
         "auth.type": "token-file",
         "auth.path": "/run/secrets/token",
     }
-    path, _ = write_sink_file("trips", tmp_path, kafka=kafka, format=registry)
+    path, _ = propose_and_write_sink_file("trips", tmp_path, kafka=kafka, format=registry)
     assert f"${{file:{secret}}}" in path.read_text()
     settings = load(path)
     assert settings.kafka_auth.client_id == "headgate"
@@ -49,13 +49,13 @@ def test_keys_that_begin_with_auth_are_those_of_their_sections(tmp_path: Path) -
     assert settings.format.auth.path == "/run/secrets/token"
     assert not [key for key in (*settings.kafka, *settings.format.options) if key[:5] == "auth."]
     with pytest.raises(ConfigurationError, match=r"kafka.auth.tokn_url"):
-        write_sink_file(
+        propose_and_write_sink_file(
             "other", tmp_path, kafka={"auth.type": "oidc", "auth.tokn_url": "https://x"}
         )
     assert not (tmp_path / "other.toml").exists()
 
 
 def test_options_of_glue_s_registry_make_a_file_that_asks_it(tmp_path: Path) -> None:
-    path, _ = write_sink_file("trips", tmp_path, format={"glue.region": "eu-west-1"})
+    path, _ = propose_and_write_sink_file("trips", tmp_path, format={"glue.region": "eu-west-1"})
     assert load(path).format.type == "glue-registry"
     assert load(path).format.options["glue.region"] == "eu-west-1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control_protocol.errors import ConnectorFileUnfit
-from headgate.operations.kafka_connect.connector_file import read_connector
+from headgate.operations.kafka_connect.connector_file import read_connector_file
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,12 @@ from headgate.operations.kafka_connect.connector_file import read_connector
 def test_json_and_properties_say_the_same(tmp_path: Path, text: str) -> None:
     file = tmp_path / "connector"
     file.write_text(text)
-    assert read_connector(file) == {"name": "trips", "topics": "a", "tasks.max": "2", "x": "true"}
+    assert read_connector_file(file) == {
+        "name": "trips",
+        "topics": "a",
+        "tasks.max": "2",
+        "x": "true",
+    }
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def test_another_file_is_refused_with_its_place(tmp_path: Path, text: str, said:
     file = tmp_path / "connector.json"
     file.write_text(text)
     with pytest.raises(ConnectorFileUnfit) as error:
-        read_connector(file)
+        read_connector_file(file)
     assert said in error.value.message
 
 
@@ -51,7 +56,7 @@ def test_lines_and_escapes_are_javas(tmp_path: Path) -> None:
     file = tmp_path / "connector.properties"
     text = "name=\\ud83d\\ude00 \\ud83d\ntopics=a\u2028b\x85c\fd\nx=\\u0041\r\ny=1\n"
     file.write_text(text, newline="")
-    assert read_connector(file) == {
+    assert read_connector_file(file) == {
         "name": "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER}",
         "topics": "a\u2028b\x85c\fd",
         "x": "A",
@@ -61,4 +66,4 @@ def test_lines_and_escapes_are_javas(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConnectorFileUnfit, match="cannot be read"):
-        read_connector(tmp_path / "none.json")
+        read_connector_file(tmp_path / "none.json")

@@ -30,8 +30,8 @@ def settings(
     settings: SinkSettings, filled: FilledTable, monkeypatch: pytest.MonkeyPatch
 ) -> SinkSettings:
     """Of a sink whose last commit put seven records aside; there are no brokers."""
-    monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
-    monkeypatch.setattr(module, "_read_last_events", lambda *_: [])
+    monkeypatch.setattr(module, "_read_source_logs_or_note_failure", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_read_control_tail_or_note_failure", lambda *_: [])
     monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 0)
     filled.commit(filled.record(1, 0, {0: 0}))
     filled.commit(filled.record(1, 1, {0: 9}, quarantined=7))

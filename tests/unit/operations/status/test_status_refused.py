@@ -17,7 +17,7 @@ from headgate.operations.cli.main import main
 from headgate.operations.status import status as module
 from headgate.operations.status.status import read_status
 
-READ_EVENTS = module._read_last_events
+READ_EVENTS = module._read_control_tail_or_note_failure
 COLUMN = '[[table.columns]]\nname = "{name}"\ntype = "{type}"\nfrom_record = true\n'
 
 
@@ -30,11 +30,11 @@ def made(filled: FilledTable) -> None:
 @pytest.fixture(autouse=True)
 def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They answer, and there is no control topic, and no note of a table."""
-    monkeypatch.setattr(module, "_read_source_logs", lambda *_, **__: {})
-    monkeypatch.setattr(module, "_read_last_events", lambda *_: [])
+    monkeypatch.setattr(module, "_read_source_logs_or_note_failure", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_read_control_tail_or_note_failure", lambda *_: [])
     monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 0)
     monkeypatch.setattr(
-        "headgate.operations.access.tables.require_table_never_filled", lambda *_: None
+        "headgate.operations.access.tables.require_never_filled_unless_restart", lambda *_: None
     )
 
 
@@ -90,7 +90,7 @@ def test_events_that_nobody_believes_hide_nothing_that_was_asked(
         refused[SkipReason.UNSIGNED] += 1
         return []
 
-    monkeypatch.setattr(module, "_read_last_events", READ_EVENTS)
+    monkeypatch.setattr(module, "_read_control_tail_or_note_failure", READ_EVENTS)
     monkeypatch.setattr(module, "read_control_tail", read)
     monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 2)
     filled.good_start()

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.control_protocol.errors import FleetFilesUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.runtime.fleet.sink_files import has_own_jvm, require_room_for_jvms
+from headgate.runtime.fleet.sink_files import has_own_jvm, require_memory_for_jvm_per_sink
 
 NAME = SinkName("trips")
 
@@ -30,7 +30,7 @@ def test_fleet_13_a_spark_of_its_own_is_a_jvm(text: str, *, has: bool) -> None:
 
 def test_fleet_13_less_than_a_jvm_takes_is_refused() -> None:
     for enough in (0, 1_500, 9_000):
-        require_room_for_jvms({NAME: "[spark]"}, enough)
-    require_room_for_jvms({NAME: '[spark]\nwriter = "in-process"'}, 50)
+        require_memory_for_jvm_per_sink({NAME: "[spark]"}, enough)
+    require_memory_for_jvm_per_sink({NAME: '[spark]\nwriter = "in-process"'}, 50)
     with pytest.raises(FleetFilesUnfit, match="1024 MiB are not enough for trips"):
-        require_room_for_jvms({NAME: "[spark]"}, 1_024)
+        require_memory_for_jvm_per_sink({NAME: "[spark]"}, 1_024)

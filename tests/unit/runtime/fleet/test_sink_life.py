@@ -154,8 +154,8 @@ def test_while_the_worker_itself_stood_still_nobody_hung() -> None:
 
 def test_fleet_12_a_start_may_take_longer_but_holds_its_place_only_for_a_moment() -> None:
     sink = Sink().starts()
-    assert sink.alive.holds_start_place(sink.now_ms + HOLDS_START_MS - 1)
-    assert not sink.alive.holds_start_place(sink.now_ms + HOLDS_START_MS)
+    assert sink.alive.counts_as_starting(sink.now_ms + HOLDS_START_MS - 1)
+    assert not sink.alive.counts_as_starting(sink.now_ms + HOLDS_START_MS)
     assert sink.waits(OPENING_MS_MAX - 1).actions == ()
     assert sink.waits(1).actions == (Kill(PID),)
 

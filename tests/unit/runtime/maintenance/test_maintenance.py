@@ -34,7 +34,7 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
 
 
 def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
-    tables = SinkTables.in_catalog(sink.settings, sink.catalog)
+    tables = SinkTables.from_open_catalog(sink.settings, sink.catalog)
     assert isinstance(tables.primary_format, IcebergFormat)
     gates = tables.primary_format.commit_locks
     sink.sink.close()
@@ -64,11 +64,11 @@ def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) ->
 
 def test_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
     gate = CommitLock()
-    gate.wait_for_commit(0.01)
+    gate.wait_for_commit_unless_recent(0.01)
     opened = threading.Event()
 
     def wait() -> None:
-        gate.wait_for_commit(WITHIN_S)
+        gate.wait_for_commit_unless_recent(WITHIN_S)
         opened.set()
 
     thread = threading.Thread(target=wait)

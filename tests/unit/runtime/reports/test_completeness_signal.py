@@ -18,7 +18,7 @@ from headgate.runtime.reports.completeness_signal import (
     Complete,
     Said,
     build_signal,
-    last_passed_unit_end,
+    last_passed_hour_or_day_end,
     read_completeness,
 )
 from headgate.tables.iceberg.catalog import load_catalog
@@ -42,7 +42,7 @@ NOW = 1_000 * HOUR + 60_000
 def test_an_hour_has_passed_at_its_end_and_never_beyond_the_clock(
     time_ms: int | None, passed: int | None
 ) -> None:
-    assert last_passed_unit_end(time_ms, HOUR, NOW) == passed
+    assert last_passed_hour_or_day_end(time_ms, HOUR, NOW) == passed
 
 
 @pytest.mark.parametrize("note", ["", "x", "[]", "{}", "[1]", '["u", "x"]', "[1, 2, 3]", "null"])

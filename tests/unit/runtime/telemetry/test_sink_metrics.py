@@ -410,9 +410,9 @@ def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkM
     meters.set_state_source(
         lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
     )
-    meters.note_waiting("HG-409 catalog and store have not answered")
+    meters.note_left_group_to_wait("HG-409 catalog and store have not answered")
     assert meters.why_not_ready() == "HG-409 catalog and store have not answered"
-    meters.note_waiting()
+    meters.note_left_group_to_wait()
     assert meters.why_not_ready() == "stopped by a person"
     meters.set_state_source(
         lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))

@@ -199,14 +199,14 @@ def test_pending_8_a_pending_commit_whose_file_is_gone_expires_and_later_ones_ar
     place = aside / "_delta_log" / f"{DeltaTable(aside).version() + 1:020}.json"
     place.mkdir()  # nobody can deliver to it
     sink.produce(30)
-    sink.run_until(lambda: sink.lag() == 0 and bool(sink.tables_with_pending()))
+    sink.run_until(lambda: sink.lag() == 0 and bool(sink.tables_with_pending_commits()))
     place.rmdir()
     named = {Path(unquote(urlparse(uri).path)) for uri in DeltaTable(aside).file_uris()}
     for file in set(aside.glob("data/**/*.parquet")) - named:
         file.unlink()
     sink.produce(30)
     sink.run_until(lambda: sink.lag() == 0)
-    assert sink.tables_with_pending() == {"db.orders_quarantine"}
+    assert sink.tables_with_pending_commits() == {"db.orders_quarantine"}
     sink.clock.advance(sink.settings.coordinator.claim_age_max_ms)
     sink.produce(30)
     sink.run_until_settled()

@@ -24,7 +24,7 @@ from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX, HudiLocation, parse_properties
-from headgate.tables.hudi.write_configuration import KEY, writer_settings
+from headgate.tables.hudi.write_configuration import KEY, require_safe_writer_settings
 
 COLUMNS = Struct(
     (
@@ -279,7 +279,7 @@ def test_a_secondary_is_written_as_its_primary_is_under_a_lock_of_its_own(
     assert place.settings["hoodie.keep.max.commits"] == "9"
     assert place.settings["hoodie.write.lock.wait_time_ms"] == "5000"
     assert not {"hoodie.index.type", "hoodie.table.type", KEY} & place.settings.keys()
-    assert place.files_address == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
+    assert place.participant_files_address == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
 
 
 def test_rows_of_a_secondary_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path)
     place = HudiLocation.from_spec(wanted(tmp_path, primary=LOCK))
     layout = place.file_schema()
     assert (layout.partition_by, layout.marking) == (("city",), None)
-    assert layout.location == place.files_address
+    assert layout.location == place.participant_files_address
 
 
 def test_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
 )
 def test_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(HudiUnsafe):
-        writer_settings("trips", properties)
+        require_safe_writer_settings("trips", properties)
 
 
 @pytest.mark.parametrize(
@@ -460,9 +460,9 @@ def test_settings_that_work_against_commits_are_refused_by_name(
     for with_key in (False, True):
         if keyed is None or keyed == with_key:
             with pytest.raises(HudiUnsafe, match=rf"{re.escape(key)} = {value}, but "):
-                writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
+                require_safe_writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
         else:
-            writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
+            require_safe_writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
 
 
 def test_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
@@ -473,15 +473,15 @@ def test_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
         "hoodie.table.base.file.format": "parquet",
         "hoodie.record.merge.mode": "commit_time_ordering",
     }
-    settings = writer_settings("trips", {**LOCK, **said}, keyed=True)
+    settings = require_safe_writer_settings("trips", {**LOCK, **said}, keyed=True)
     assert {key: settings[key] for key in said} == said
 
 
 def test_a_lock_that_hudi_names_after_the_table_s_place_needs_no_folder() -> None:
     provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
-    assert URL in writer_settings("trips", {PROVIDER: provider, URL: "zk1"})
+    assert URL in require_safe_writer_settings("trips", {PROVIDER: provider, URL: "zk1"})
     with pytest.raises(HudiUnsafe, match=f"{URL} is not set"):
-        writer_settings("trips", {PROVIDER: provider})
+        require_safe_writer_settings("trips", {PROVIDER: provider})
 
 
 def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
@@ -493,7 +493,7 @@ def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
 
 
 def test_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
-    settings = writer_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
+    settings = require_safe_writer_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
     assert settings["hoodie.keep.min.commits"] == "30"
     assert settings["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
 

@@ -19,7 +19,7 @@ from headgate.tables.iceberg import connector_fence
 from headgate.tables.iceberg.connector_commits import BranchFiles, read_files_ever_on_branch
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
-    fence_to_repeat,
+    fence_properties_to_repeat,
     mark_property_for_ends,
     name_of_mark_property,
     properties_of_fence,
@@ -108,10 +108,15 @@ def test_a_table_that_nobody_took_over_carries_none(tmp_path: Path) -> None:
 
 def test_the_mark_is_repeated_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
     fence = properties_of_fence(SINK, "control", "connect-trips", ENDS)
-    assert fence_to_repeat(SINK, {**fence, "other": "x"}) == fence
-    assert fence_to_repeat(SinkName("another"), fence) == {}
+    assert fence_properties_to_repeat(SINK, {**fence, "other": "x"}) == fence
+    assert fence_properties_to_repeat(SinkName("another"), fence) == {}
     monkeypatch.setattr(connector_fence, "_KEPT_MS", -1)
-    assert fence_to_repeat(SINK, properties_of_fence(SINK, "control", "connect-trips", ENDS)) == {}
+    assert (
+        fence_properties_to_repeat(
+            SINK, properties_of_fence(SINK, "control", "connect-trips", ENDS)
+        )
+        == {}
+    )
 
 
 def _schema():  # type: ignore[no-untyped-def]

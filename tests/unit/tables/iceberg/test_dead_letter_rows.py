@@ -56,7 +56,7 @@ def test_then_commit_by_commit_in_their_order(quarantine: QuarantineRows) -> Non
 
 def test_the_newest_rows_are_shown_after_commits_without_any(quarantine: QuarantineRows) -> None:
     """A coordinator that takes over claims the quarantine by a commit without rows."""
-    assert quarantine.unsent().last_rows_of_newest_commit(5, ("offset",), 100) == []
+    assert quarantine.unsent().last_rows_of_newest_commit_with_rows(5, ("offset",), 100) == []
     quarantine.claim(1)
     quarantine.commit(1, 1, 10)
     quarantine.commit(1, 2, 11, 12)
@@ -64,9 +64,11 @@ def test_the_newest_rows_are_shown_after_commits_without_any(quarantine: Quarant
     quarantine.claim(1, sink="other")
     quarantine.commit(1, 1, 500, sink="other")
     quarantine.claim(3)
-    found = quarantine.unsent().last_rows_of_newest_commit(5, ("offset",), 100)
+    found = quarantine.unsent().last_rows_of_newest_commit_with_rows(5, ("offset",), 100)
     assert [row["offset"] for row in found] == [11, 12]
-    assert quarantine.unsent("nobody").last_rows_of_newest_commit(5, ("offset",), 100) == []
+    assert (
+        quarantine.unsent("nobody").last_rows_of_newest_commit_with_rows(5, ("offset",), 100) == []
+    )
 
 
 def test_what_a_compaction_wrote_anew_is_not_sent_again(quarantine: QuarantineRows) -> None:

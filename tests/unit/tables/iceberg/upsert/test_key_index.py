@@ -104,7 +104,7 @@ def found(index: KeyIndex, dead: dict[str, set[int]]) -> dict[tuple[int, int], s
 
 def test_key_7_several_tables_share_one_bound_of_memory() -> None:
     memory = IndexMemory(4 * ROW_BYTES)
-    one, other = (KeyIndex(4 * ROW_BYTES, try_resize=memory.new_share()) for _ in range(2))
+    one, other = (KeyIndex(4 * ROW_BYTES, try_resize=memory.new_share_resizer()) for _ in range(2))
     one.add_file("a", file_keys([(1, 0), (2, 0), (3, 0)]))
     other.add_file("b", file_keys([(1, 0)]))
     for index in (one, other):

@@ -11,9 +11,9 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.tables.iceberg.upsert.on_delete_property import (
     DeleteChoice,
-    deletion_mark_column_id,
-    require_other_choice,
-    require_same_choice,
+    mark_column_id_or_missing,
+    require_changed_on_delete,
+    require_same_on_delete,
 )
 
 SCHEMA = Schema(
@@ -41,10 +41,10 @@ def test_key_13_with_more_offsets_than_a_property_holds_every_delete_is_doubtful
 
 
 def test_key_13_a_filled_table_keeps_its_choice_also_over_a_renamed_column() -> None:
-    column = deletion_mark_column_id(SCHEMA, "gone_at")
-    assert (column, deletion_mark_column_id(SCHEMA, "")) == (7, None)
-    require_same_choice("t", SCHEMA, DeleteChoice(7), column, filled=True)
-    require_same_choice("t", SCHEMA, DeleteChoice(), column, filled=False)
+    column = mark_column_id_or_missing(SCHEMA, "gone_at")
+    assert (column, mark_column_id_or_missing(SCHEMA, "")) == (7, None)
+    require_same_on_delete("t", SCHEMA, DeleteChoice(7), column, filled=True)
+    require_same_on_delete("t", SCHEMA, DeleteChoice(), column, filled=False)
     for stored, wanted, why in (
         (
             DeleteChoice(),
@@ -55,6 +55,6 @@ def test_key_13_a_filled_table_keeps_its_choice_also_over_a_renamed_column() -> 
         (DeleteChoice(9), 7, "mark rows in the column 9 so far.*in the column gone_at"),
     ):
         with pytest.raises(DeletesChanged, match=why):
-            require_same_choice("t", SCHEMA, stored, wanted, filled=True)
+            require_same_on_delete("t", SCHEMA, stored, wanted, filled=True)
     with pytest.raises(ConfigurationError, match="nothing was changed"):
-        require_other_choice("t", DeleteChoice(7), 7)
+        require_changed_on_delete("t", DeleteChoice(7), 7)

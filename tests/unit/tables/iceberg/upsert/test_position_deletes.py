@@ -19,7 +19,7 @@ from headgate.tables.iceberg.upsert.position_deletes import (
     Target,
     bitmap_of,
     build_delete_files,
-    path_and_offset,
+    path_and_content_offset,
     read_dead_positions,
     sole_referenced_data_file,
     sorted_positions_of,
@@ -47,7 +47,7 @@ def test_key_6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
     assert [sole_referenced_data_file(file) for file in made.listed] == [
         each.path for each, _ in dead
     ]
-    assert len({path_and_offset(file) for file in made.listed}) == len(dead)
+    assert len({path_and_content_offset(file) for file in made.listed}) == len(dead)
     assert len(made.bytes_of) == (1 if version == 3 else len(dead))
     for file, (about, bits) in zip(made.listed, dead, strict=True):
         assert (file.record_count, file.spec_id) == (len(bits), 4)
