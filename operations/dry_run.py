@@ -237,7 +237,7 @@ def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
 
 def _write_batch_changing_tables(tables: SinkTables, batch: Batch) -> BatchWritten:
     """Write the batch, changing the copied tables as it asks. Raises why it failed."""
-    with open_batch_writer(tables.settings, tables.planning()) as writer:
+    with open_batch_writer(tables.settings, tables.build_planning()) as writer:
         writer.submit(batch)
         outcome = None
         while outcome is None:

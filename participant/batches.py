@@ -227,10 +227,10 @@ def _with_batch_cleared(state: State, run: BatchRun) -> State:
     return replace(state, run=replace(run, batch=None)).with_deadline(Timer.BATCH, None)
 
 
-def _mean_record_bytes(written: BatchWritten, before: float) -> float:
+def _mean_record_bytes(written: BatchWritten, fallback: float) -> float:
     offsets = sum(len(part.range) for part in written.partitions.values())
     octets = sum(part.bytes_read for part in written.partitions.values())
-    return octets / offsets if offsets else before
+    return octets / offsets if offsets else fallback
 
 
 _FilesByTable = Mapping[Destination, tuple[WrittenFile, ...]]
@@ -426,30 +426,38 @@ def on_own_presence(state: State, sequence: int, offset: ControlOffset) -> State
     return replace(state, work=replace(state.work, owned=owned))
 
 
-def with_settled_positions(state: State, expected: Offsets, settled_to: ControlOffset) -> State:
+def with_settled_positions(
+    state: State, settled_offsets: Offsets, settled_to: ControlOffset
+) -> State:
     """Apply C, once the own late statuses are judged, to the positions (POSITION-2, POSITION-3)."""
     # Files mix partitions: if one position is wrong, no file can be kept. Moving only that position
     # would announce the others' offsets with files that hold the wrong one's rows as well.
-    if any(_contradicts_position(expected, p, own) for p, own in state.work.owned.items()):
+    if any(_contradicts_position(settled_offsets, p, own) for p, own in state.work.owned.items()):
         state = drop_unannounced_work(state)
-        moved = {p: _with_position_reset(p, own, expected) for p, own in state.work.owned.items()}
+        moved = {
+            p: _with_position_reset(p, own, settled_offsets) for p, own in state.work.owned.items()
+        }
         state = replace(state, work=replace(state.work, owned=moved))
-    learned = _with_first_settled_positions(state.work.owned, expected, settled_to)
+    learned = _with_first_settled_positions(state.work.owned, settled_offsets, settled_to)
     return replace(state, work=replace(state.work, owned=learned))
 
 
-def _contradicts_position(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
+def _contradicts_position(
+    settled_offsets: Offsets, partition: TopicPartition, own: Ownership
+) -> bool:
     """Return whether C contradicts the position; a partition that C leaves out does not count."""
     return (
         own.work is not None
-        and partition in expected
-        and expected[partition] != own.work.range.begin
+        and partition in settled_offsets
+        and settled_offsets[partition] != own.work.range.begin
     )
 
 
-def _with_position_reset(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
-    known = own.work is not None and partition in expected
-    return replace(own, work=empty_range(expected[partition])) if known else own
+def _with_position_reset(
+    partition: TopicPartition, own: Ownership, settled_offsets: Offsets
+) -> Ownership:
+    known = own.work is not None and partition in settled_offsets
+    return replace(own, work=empty_range(settled_offsets[partition])) if known else own
 
 
 def _with_first_settled_positions(
@@ -471,7 +479,7 @@ def _with_first_settled_positions(
 # ------------------------------------------------------------------------ announced, or dropped
 
 
-def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
+def take_work_as_status(state: State, status_number: int) -> tuple[State, WriteStatus]:
     """Return everything unannounced as one status, which names every owned partition (ANSWER-1)."""
     work, writing = state.work, state.term.writing
     ranges = {p: own.work for p, own in work.owned.items() if own.work and writing}
@@ -482,7 +490,7 @@ def take_work_as_status(state: State, number: int) -> tuple[State, WriteStatus]:
     waiting = partitions_with_open_proposals(state)
     stop = state.run.stop
     status = WriteStatus(
-        status_number=number,
+        status_number=status_number,
         written=ranges,
         tables=_table_statuses(writing, state) if writing else (),
         unknown=frozenset(work.owned.keys() - ranges.keys()) | failed | doubtful | waiting,

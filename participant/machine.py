@@ -281,12 +281,12 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
     ), actions
 
 
-def _announce_commit_limit_step_if_new(done: Step) -> Step:
+def _announce_commit_limit_step_if_new(step_so_far: Step) -> Step:
     """COMMIT-5: tell the coordinator at each step how much there is, long before the next ALIVE."""
-    state, actions = done
+    state, actions = step_so_far
     steps = filled_eighths_of_commit_limit(state)
     if steps <= state.work.announced_limit_steps:
-        return done
+        return step_so_far
     state, alive = append_presence(
         with_announced_limit_steps(state, steps), PresenceKind.ALIVE, frozenset()
     )

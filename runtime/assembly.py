@@ -135,7 +135,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.enter_context(announcing_end(settings, sender))
         stack.enter_context(_redacting_secrets(settings.redaction))
         tables = _prepare_tables_and_control_topic(settings, stack)
-        planning = tables.planning()
+        planning = tables.build_planning()
         _require_loadable_transform(planning)
         buffers = Buffers(steering, BUFFER_BYTES_MAX)
         member = EmbeddedMember(buffers)
@@ -190,7 +190,7 @@ def open_sink(
         shared = spark_session_conf(settings) is not None
         session = stack.enter_context(_open_only_spark_session(settings)) if shared else None
         tables = _prepare_tables_and_control_topic(settings, stack)
-        writer = stack.enter_context(open_batch_writer(settings, tables.planning(), session))
+        writer = stack.enter_context(open_batch_writer(settings, tables.build_planning(), session))
         clients = LogClients(settings.kafka)
         log = open_control_log(settings, clients=clients, statuses_of=sender)
         stack.callback(log.close)

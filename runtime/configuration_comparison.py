@@ -87,7 +87,7 @@ def find_last_starter_if_other_file(settings: SinkSettings, envelopes: Sequence[
 
 def require_same_configuration(
     settings: SinkSettings,
-    envelopes: Callable[[], Sequence[Envelope]],
+    read_envelopes: Callable[[], Sequence[Envelope]],
     wait: Callable[[float], object] = time.sleep,
 ) -> None:
     """Raise ``OtherConfiguration`` if participants with another sink file are at work.
@@ -98,7 +98,7 @@ def require_same_configuration(
     interval_s = settings.participant.presence_interval_ms / 1000
     until_s = time.monotonic() + (SIGNS_MISSED + 1) * interval_s
     while time.monotonic() < until_s:
-        error, others = find_participants_with_other_file(settings, envelopes(), wall_ms())
+        error, others = find_participants_with_other_file(settings, read_envelopes(), wall_ms())
         if error is None:
             return
         known = others if known is None else known

@@ -77,7 +77,7 @@ class Lookout:
         finding must stand at two looks in a row. A record that does not move proves nothing: all
         participants may have been given another topic since.
         """
-        self._require_not_stopped(state, now_ms)
+        self._require_not_stopped_after_request(state, now_ms)
         term = state.term
         heard = (term.epoch, term.coordinator, term.settled_to, term.ended, term.following)
         if leads or not state.work.owned or heard != self._heard:
@@ -104,7 +104,7 @@ class Lookout:
         if error:
             raise error
 
-    def _require_not_stopped(self, state: State, now_ms: int) -> None:
+    def _require_not_stopped_after_request(self, state: State, now_ms: int) -> None:
         if not self._asked or now_ms < self._asked_due_ms:
             return
         self._asked_due_ms = now_ms + ASKED_EVERY_MS

@@ -27,7 +27,7 @@ from headgate.runtime.process import (
     logging_start_and_end,
     run_participant_in_this_thread,
 )
-from headgate.runtime.systemd import OfAll, ServiceManager
+from headgate.runtime.systemd import ServiceManager, SharedManager
 from headgate.runtime.telemetry.instrumentation import open_otlp_meters
 
 _log = redacted_logger("headgate.runtime")
@@ -57,7 +57,7 @@ def run_side_by_side(
     require_no_clashes(list(files.values()))
     stop = stop or threading.Event()
     manager = ServiceManager()
-    turns = OfAll(manager, [settings.name for settings in files.values()])
+    turns = SharedManager(manager, [settings.name for settings in files.values()])
     beside = _Beside(stop, turns, measuring)
     for path, settings in files.items():
         beside.sinks.append(_OneSink(path, settings, beside))
@@ -82,7 +82,7 @@ def run_side_by_side(
 class _Beside:
     """What the sinks of the process share."""
 
-    def __init__(self, stop: threading.Event, turns: OfAll, measuring: Measuring) -> None:
+    def __init__(self, stop: threading.Event, turns: SharedManager, measuring: Measuring) -> None:
         self.stop = stop
         self.turns = turns
         self.measuring = measuring

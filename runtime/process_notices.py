@@ -88,15 +88,19 @@ def build_stop_notice(code: str = "", text: str = "") -> Notice:
 
 
 def try_append_notice(
-    settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS
+    settings: SinkSettings, sender: Sender, notice: Notice, answer_timeout_ms: int = _ANSWER_MS
 ) -> None:
     """Append the event if the control topic exists; asking for a missing topic might create it."""
     try:
-        if not require_fitting_topic_if_present(settings.kafka, settings.control.topic, answer_ms):
+        if not require_fitting_topic_if_present(
+            settings.kafka, settings.control.topic, answer_timeout_ms
+        ):
             return
-        log = open_control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
+        log = open_control_log(
+            settings, KafkaLogTimes(delivery_ms=answer_timeout_ms, request_ms=answer_timeout_ms)
+        )
         try:
-            log.append([_build_envelope(settings.name, sender, event)])
+            log.append([_build_envelope(settings.name, sender, notice)])
         finally:
             log.close()
     except HeadgateError as error:

@@ -124,7 +124,7 @@ class TableMaker:
         )
         return None
 
-    def _try_create_if_columns_declared(self, table: str, raw: str) -> None:
+    def _try_create_if_columns_declared(self, table: str, name_before_routing: str) -> None:
         each = section_of_table(self._settings.tables, table)
         if each is None or not each.columns:
             return
@@ -133,7 +133,7 @@ class TableMaker:
                 if self._must_not_be_recreated(table):
                     return
                 self._guard.require_room_and_count_topic_table(table)
-                self._create_table(table, raw, each, Struct())
+                self._create_table(table, name_before_routing, each, Struct())
             self._there.add(table)
         except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
             error = translate_catalog_error(found, f"table {table} cannot be created")

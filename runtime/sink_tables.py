@@ -140,10 +140,10 @@ def require_catalog(settings: SinkSettings) -> None:
             tables.supports_catalog()
 
 
-def translate_table_error(error: Exception, what: str) -> HeadgateError:
+def translate_table_error(error: Exception, what_failed: str) -> HeadgateError:
     """Translate what a table, its catalog or its store raised, whatever the format; the message
-    begins with ``what`` went wrong."""
-    return translate_catalog_error(error, what)
+    begins with ``what_failed``."""
+    return translate_catalog_error(error, what_failed)
 
 
 class DryRunTables(NamedTuple):
@@ -523,9 +523,9 @@ class SinkTables:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
         return self.supports_rollback().read_snapshots(self.table_spec_of(name), self.settings.name)
 
-    def snapshots_of(self, found: TableAtRest) -> TableSnapshots:
+    def snapshots_of(self, table: TableAtRest) -> TableSnapshots:
         """Return the snapshots of a table that is open for reading."""
-        return self.supports_rollback().snapshots_of(found.reader)
+        return self.supports_rollback().snapshots_of(table.reader)
 
     def roll_back(self, attempt: CommitAttempt, target: RollbackSnapshot) -> CommitOutcome:
         """Commit a claim that continues an older snapshot of the table that it was read from."""
@@ -603,18 +603,18 @@ class SinkTables:
         self.format_of(wanted.table).create(self.table_spec_of(wanted.table))
         self.require_fit_quarantine_and_uuid()
 
-    def planning(self) -> Planning:
-        """Return how batches are written."""
+    def build_planning(self) -> Planning:
+        """Build what says how batches are written."""
         from headgate.data_plane.routing.table_lookup import TableLookup
         from headgate.runtime.write_planning import planning_of
 
-        aside = (
+        quarantine_plans = (
             self._quarantine_plans() if self.settings.quarantine.keeps_rejected_records else None
         )
         lookup = TableLookup(self.primary_format, self.table_spec_of)
-        return planning_of(self.settings, self._table_plans(aside), lookup)
+        return planning_of(self.settings, self._table_plans(quarantine_plans), lookup)
 
-    def _table_plans(self, aside: QuarantinePlans | None) -> TablePlans:
+    def _table_plans(self, quarantine_plans: QuarantinePlans | None) -> TablePlans:
         from headgate.data_plane.batch.plugin_plans import PluginPlans
         from headgate.data_plane.batch.writer_task_plan import Plans
         from headgate.runtime.write_planning import shaping_of
@@ -622,7 +622,7 @@ class SinkTables:
         shape = shaping_of(self.settings)
         if found := self.catalog_format_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
-        return PluginPlans(partial(self.file_schema, self.name), shape, aside)
+        return PluginPlans(partial(self.file_schema, self.name), shape, quarantine_plans)
 
     def _quarantine_plans(self) -> QuarantinePlans:
         from headgate.data_plane.batch.plugin_plans import PluginQuarantinePlans

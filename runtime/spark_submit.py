@@ -39,9 +39,9 @@ def main() -> int:
     return 0
 
 
-def _stop_if_parent_ended(parent: int, stop: threading.Event) -> None:
+def _stop_if_parent_ended(parent_pid: int, stop: threading.Event) -> None:
     """Stop when the parent process ends: a signal to ``spark-submit`` reaches only its JVM."""
-    if os.getppid() != parent:
+    if os.getppid() != parent_pid:
         stop.set()
 
 

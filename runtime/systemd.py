@@ -64,7 +64,7 @@ class ServiceManager:
             return
 
 
-class OfAll:
+class SharedManager:
     """Reports to one manager for several sinks, each in a thread: a turn counts once all made one.
 
     A hung sink is thus not hidden by the others. A sink that has ended is not waited for until its
@@ -79,7 +79,7 @@ class OfAll:
 
     def manager_of(self, sink: str) -> Manager:
         """Return the manager that this sink's loop reports to."""
-        return _One(self, sink)
+        return _ManagerOfSink(self, sink)
 
     def on_sink_turn(self, sink: str) -> None:
         with self._lock:
@@ -100,15 +100,15 @@ class OfAll:
             self._manager.on_turn(f"{len(self._at_work)} sinks at work")
 
 
-class _One:
+class _ManagerOfSink:
     """Implements ``Manager`` for one of several sinks."""
 
-    def __init__(self, all_: OfAll, sink: str) -> None:
-        self._all = all_
+    def __init__(self, shared: SharedManager, sink: str) -> None:
+        self._shared = shared
         self._sink = sink
 
     def on_turn(self, status: str) -> None:  # noqa: ARG002 - each has one of its own
-        self._all.on_sink_turn(self._sink)
+        self._shared.on_sink_turn(self._sink)
 
     def on_stopping(self) -> None:
         """Report nothing: whoever asked the process to end has reported it."""

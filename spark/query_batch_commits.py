@@ -190,7 +190,7 @@ class QueryTable:
                     f"sink {settings.name}: a Spark query fills Iceberg tables only",
                     "use headgate run for this table",
                 )
-            self._planning = tables.prepare_tables().planning()
+            self._planning = tables.prepare_tables().build_planning()
             self._table: PrimaryTable = tables.open_primary(Use.PRIMARY)
             opening.callback(self._table.close)
             self._copies = OffsetCopies(settings.kafka, settings.source.group_id)
@@ -208,7 +208,7 @@ class QueryTable:
 
     # ------------------------------------------------------------------------------- what is there
 
-    def read(self) -> TableNow:
+    def read_and_require_resumable(self) -> TableNow:
         """QUERY-1: read the table. Raises a ``StopSink`` where a coordinator would, too."""
         view, settings = self._table.read(), self.settings
         require_table_not_recreated(view, self._uuid, None, settings.coordinator)
@@ -229,11 +229,11 @@ class QueryTable:
         self, proposed: ProposedBatch
     ) -> tuple[TableNow, Done | Take]:
         """Say what the batch is, once the sink is not paused (QUERY-14). Raises ``StopSink``."""
-        now = self.read()
+        now = self.read_and_require_resumable()
         while now.record is not None and now.record.paused:
             self._wait(LOOK_AGAIN_S)
             self._may_wait()
-            now = self.read()
+            now = self.read_and_require_resumable()
         self._topic_ids = self._require_same_topic_ids(proposed, now)
         if now.record is not None:
             self._require_no_partitions_added(proposed, now.record)
@@ -354,9 +354,9 @@ class QueryTable:
     def _read_with_retries(self) -> TableNow:
         for _ in range(_ATTEMPTS_MAX):
             with suppress(Unreachable):
-                return self.read()
+                return self.read_and_require_resumable()
             self._wait(_PAUSE_S)
-        return self.read()
+        return self.read_and_require_resumable()
 
     def _require_batch_not_too_old(self, planned: PlannedBatch) -> None:
         age_s = time.monotonic() - planned.begun_s

@@ -330,7 +330,7 @@ class _Writer:
 
     def __init__(self, sink: SinkInProcess, tables: SinkTables) -> None:
         self._sink = sink
-        self._planning = tables.planning()
+        self._planning = tables.build_planning()
         self._batch: Batch | None = None
 
     def submit(self, batch: Batch) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.config.worker_settings import WorkerSettings
-    from headgate.runtime.fleet.fleet_changes import PlanChange
+    from headgate.runtime.fleet.fleet_changes import FleetPlanner
     from headgate.runtime.fleet.fleet_view import FleetView, SinkView, WorkerView
 
 WATCH_S = 2.0
@@ -208,7 +208,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
                 break
             until_s = time.monotonic() + WATCH_S
             while (left_s := until_s - time.monotonic()) > 0:
-                reader.poll(left_s)
+                reader.poll_and_took_records(left_s)
     if found.sinks and all(worker.lost for worker in found.workers.values()):
         raise WorkersSilent(
             f"no worker of the fleet {settings.fleet.name} tells anything",
@@ -242,7 +242,7 @@ def show_sink_file(ctx: click.Context, sink: str) -> None:
 
 def _make_change_and_return_lines(
     settings: WorkerSettings,
-    plan_change: PlanChange,
+    plan_change: FleetPlanner,
     *,
     dry_run: bool,
     creates_topics: bool = False,
@@ -263,7 +263,7 @@ def _make_change_and_return_lines(
     return [*plan.lines]
 
 
-def _require_changed_files_would_work(settings: WorkerSettings, plan_change: PlanChange) -> None:
+def _require_changed_files_would_work(settings: WorkerSettings, plan_change: FleetPlanner) -> None:
     """Check each sink whose file would be new. Raises ``FleetFilesUnfit`` if one would not work."""
     from headgate.control_protocol.errors import FleetFilesUnfit
     from headgate.operations.check.check import State
@@ -299,7 +299,7 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Pla
 
 
 def _make_change_and_report(
-    settings: WorkerSettings, plan_change: PlanChange, *, dry_run: bool
+    settings: WorkerSettings, plan_change: FleetPlanner, *, dry_run: bool
 ) -> None:
     if not _make_change_and_return_lines(settings, plan_change, dry_run=dry_run):
         click.echo("nothing to change: the specs say so already")
@@ -322,7 +322,7 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
                     f"worker {worker} has not given all its sinks away within {timeout_s:g} s",
                     "the spec stays; headgate fleet list --workers shows how far it is",
                 )
-            reader.poll(0.5)
+            reader.poll_and_took_records(0.5)
 
 
 # --------------------------------------------------------------------------------------- showing

@@ -81,7 +81,7 @@ def try_announce_command(settings: SinkSettings, command_text: str) -> None:
     notice = Notice(
         NoticeKind.ASKED, text=command_text, actor=current_actor(), configuration=digest
     )
-    try_append_notice(settings, sender, notice, answer_ms=_ANSWER_MS)
+    try_append_notice(settings, sender, notice, answer_timeout_ms=_ANSWER_MS)
 
 
 def make_first_record(

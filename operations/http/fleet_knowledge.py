@@ -167,7 +167,7 @@ class FollowedFleet:
             while not self._ended.is_set():
                 self._turned_s = time.monotonic()
                 with self._lock:
-                    came = reader.poll(0.0)
+                    came = reader.poll_and_took_records(0.0)
                 if not reader.has_reached_end:
                     self._ended.wait(0.0 if came else TURN_S / 4)
                     continue

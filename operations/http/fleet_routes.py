@@ -29,8 +29,8 @@ from headgate.operations.http.responses import (
 from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.fleet_documents import sink_document, worker_document
 from headgate.runtime.fleet.fleet_changes import (
+    FleetPlanner,
     Plan,
-    PlanChange,
     SinkUnknown,
     Wanting,
     plan_apply,
@@ -117,7 +117,7 @@ class ServedFleet:
             return self._sinks[at]
 
     def change_specs(
-        self, plan_change: PlanChange, asked: Asked, *, creates_topics: bool = False
+        self, plan_change: FleetPlanner, asked: Asked, *, creates_topics: bool = False
     ) -> Plan:
         """Change the specs, or show how; return once it is seen here, too.
 
@@ -298,7 +298,7 @@ def _answer_sink_document(known: Known, seen: SinkView, asked: Asked) -> Answer:
 
 # ----------------------------------------------------------------------------------- who acts
 
-MakePlan = Callable[[str, Given], PlanChange]
+MakePlan = Callable[[str, Given], FleetPlanner]
 
 
 def _answer_change_of_specs(
@@ -360,7 +360,7 @@ def _require_known_keys_and_types(given: Given, **known: type) -> None:
             )
 
 
-def _plan_apply(name: str, given: Given) -> PlanChange:
+def _plan_apply(name: str, given: Given) -> FleetPlanner:
     """Take a sink file, or ``{"file": TEXT, "memory_mib": 0}``. Raises as ``apply`` does."""
     _require_known_keys_and_types(given, file=str, memory_mib=int)
     file, memory_mib = given.get("file") or "", given.get("memory_mib") or 0
@@ -377,17 +377,17 @@ def _plan_apply(name: str, given: Given) -> PlanChange:
     return plan_apply({SinkName(name): Wanting(file, memory_mib)}, prune=False)
 
 
-def _plan_remove(name: str, given: Given) -> PlanChange:
+def _plan_remove(name: str, given: Given) -> FleetPlanner:
     _require_known_keys_and_types(given)
     return plan_remove([name])
 
 
-def _plan_restart(name: str, given: Given) -> PlanChange:
+def _plan_restart(name: str, given: Given) -> FleetPlanner:
     _require_known_keys_and_types(given)
     return plan_restart([name])
 
 
-def _plan_move(name: str, given: Given) -> PlanChange:
+def _plan_move(name: str, given: Given) -> FleetPlanner:
     """Take ``{"to": WORKER}``."""
     _require_known_keys_and_types(given, to=str)
     if not given.get("to"):
@@ -395,7 +395,7 @@ def _plan_move(name: str, given: Given) -> PlanChange:
     return plan_pinned_move([name], given["to"])
 
 
-def _plan_scale(name: str, given: Given) -> PlanChange:
+def _plan_scale(name: str, given: Given) -> FleetPlanner:
     """Take ``{"participants": 3}``."""
     _require_known_keys_and_types(given, participants=int)
     participants = given.get("participants") or 0
@@ -406,13 +406,13 @@ def _plan_scale(name: str, given: Given) -> PlanChange:
     return plan_scale(name, participants)
 
 
-def _plan_drain(worker: str, given: Given) -> PlanChange:
+def _plan_drain(worker: str, given: Given) -> FleetPlanner:
     _require_known_keys_and_types(given)
     return plan_drain(worker)
 
 
 def _planner_of_state(state: DesiredState) -> MakePlan:
-    def make(name: str, given: Given) -> PlanChange:
+    def make(name: str, given: Given) -> FleetPlanner:
         _require_known_keys_and_types(given)
         return plan_desired_state([name], state)
 

@@ -233,7 +233,7 @@ class _ReplaySession:
             folder=folder,
         )
         for _ in range(_TRIES):
-            outcome = tables.planning().write_planned(
+            outcome = tables.build_planning().write_planned(
                 batch,
                 lambda plan: write_chunk_around_poison(plan, batch, chunk),  # noqa: B023
             )

@@ -292,7 +292,7 @@ class _RewriteSession:
         size_bytes = self._settings.coordinator.target_file_bytes
         try:
             rewritten = rewrite_pending_files(
-                reader.table, self._settings.name, manifests, dead, size_bytes=size_bytes
+                reader.table, self._settings.name, manifests, dead, default_file_bytes=size_bytes
             )
         except ValueError as error:
             raise RereadRefused(str(error), _ELSEWISE) from error

@@ -78,7 +78,7 @@ class Balancer:
         rests_until_s = due_s = time.monotonic() + EVERY_S
         producer = CompactedProducer(self._settings.kafka)
         while not ends.wait(LOOK_S):
-            while reader.poll(0.0):
+            while reader.poll_and_took_records(0.0):
                 pass
             now_s = time.monotonic()
             if now_s < due_s or not reader.has_reached_end:

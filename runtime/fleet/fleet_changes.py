@@ -57,7 +57,7 @@ class Occasion:
     slots: int
 
 
-PlanChange = Callable[[FleetRecords, Occasion], Plan]
+FleetPlanner = Callable[[FleetRecords, Occasion], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Wanting:
     memory_mib: int = 0
 
 
-def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange:
+def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> FleetPlanner:
     """Plan that the fleet follows these files, by their sinks' names.
 
     A sink that is there keeps its slot and its state. With ``prune`` others are removed.
@@ -102,7 +102,7 @@ def plan_apply(wanted: Mapping[SinkName, Wanting], *, prune: bool) -> PlanChange
     return plan
 
 
-def plan_desired_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
+def plan_desired_state(keys: Sequence[str], state: DesiredState) -> FleetPlanner:
     """Plan that these sinks run, are paused, or are stopped."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -116,7 +116,7 @@ def plan_desired_state(keys: Sequence[str], state: DesiredState) -> PlanChange:
     return plan
 
 
-def plan_restart(keys: Sequence[str]) -> PlanChange:
+def plan_restart(keys: Sequence[str]) -> FleetPlanner:
     """Plan that these sinks leave in order, and come again."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -129,7 +129,7 @@ def plan_restart(keys: Sequence[str]) -> PlanChange:
     return plan
 
 
-def plan_remove(keys: Sequence[str]) -> PlanChange:
+def plan_remove(keys: Sequence[str]) -> FleetPlanner:
     """Plan that nobody wants these sinks any longer; tables, groups and topics stay."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -141,7 +141,7 @@ def plan_remove(keys: Sequence[str]) -> PlanChange:
     return plan
 
 
-def plan_scale(sink: str, participants: int) -> PlanChange:
+def plan_scale(sink: str, participants: int) -> FleetPlanner:
     """Plan that so many processes share a sink's partitions, on different workers if there are."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -162,7 +162,7 @@ def plan_scale(sink: str, participants: int) -> PlanChange:
     return plan
 
 
-def plan_pinned_move(keys: Sequence[str], worker: str) -> PlanChange:
+def plan_pinned_move(keys: Sequence[str], worker: str) -> FleetPlanner:
     """Plan that these sinks go to a worker, and that the balancer leaves them there."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -184,7 +184,7 @@ def plan_pinned_move(keys: Sequence[str], worker: str) -> PlanChange:
     return plan
 
 
-def plan_balancer_moves(moves: Iterable[Move]) -> PlanChange:
+def plan_balancer_moves(moves: Iterable[Move]) -> FleetPlanner:
     """Plan the moves of the balancer, as far as these sinks are still there."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -192,12 +192,12 @@ def plan_balancer_moves(moves: Iterable[Move]) -> PlanChange:
         for move in moves:
             if (spec := making.specs.get(move.key)) and spec.slot != move.slot:
                 making.move_spec(spec, move.slot)
-        return making.plan(always_tidies=True)
+        return making.plan(tidies_if_unchanged=True)
 
     return plan
 
 
-def plan_drain(worker: str) -> PlanChange:
+def plan_drain(worker: str) -> FleetPlanner:
     """Plan that a worker gives its slots to the others, until it starts again."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
@@ -277,9 +277,9 @@ class _Making:
     def add_lines(self, *lines: str) -> None:
         self._lines += lines
 
-    def plan(self, *, always_tidies: bool = False) -> Plan:
+    def plan(self, *, tidies_if_unchanged: bool = False) -> Plan:
         """Return the plan; what nobody needs any more goes with whatever else is written."""
-        if self._changes or always_tidies:
+        if self._changes or tidies_if_unchanged:
             changed = {(each.slot, each.key) for each in self._changes}
             for each in self._tidy:
                 if (each.slot, each.key) not in changed:

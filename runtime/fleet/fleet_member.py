@@ -68,7 +68,7 @@ from headgate.runtime.fleet.sink_files import (
     with_fleet_defaults,
 )
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
-from headgate.runtime.fleet.slot_specs import HeldSlots
+from headgate.runtime.fleet.slot_specs import FollowedSlots
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")
@@ -115,7 +115,7 @@ class FleetMember:
         self._producer = CompactedProducer(settings.kafka)
         self._folder = _make_working_folder(settings.worker.folder)
         self._lock = threading.Lock()
-        self._held = HeldSlots()
+        self._followed = FollowedSlots()
         self._specs: Mapping[str, SinkSpec] = {}
         self._lags: Mapping[str, int] = {}
         """What was told of sinks when slots were gained: those that a dead worker leaves."""
@@ -281,7 +281,7 @@ class FleetMember:
         topic = self._settings.fleet.state_topic
         return self._producer.try_enqueue(KeyedValue(topic, 0, key, value))
 
-    def try_leave(self) -> bool:
+    def begin_leaving_and_has_left(self) -> bool:
         self._ends.set()
         return self._left.is_set()
 
@@ -331,7 +331,7 @@ class FleetMember:
             session_timeout_ms=worker.session_timeout_ms,
             instance_id=worker.name if worker.static_member else "",
         )
-        self._held.on_lost()  # of a seat before this one
+        self._followed.on_lost()  # of a seat before this one
         try:
             with closing(member):
                 self._follow_slots_until_left(member, wire, admin, facts.topic_id)
@@ -350,11 +350,11 @@ class FleetMember:
             if now_s - looked_s >= IDENTITY_S:
                 looked_s = now_s
                 self._require_same_topic_or_orphan_specs(admin, topic_id)
-            if self._held.orphans and now_s - orphans_s >= IDENTITY_S:
+            if self._followed.orphans and now_s - orphans_s >= IDENTITY_S:
                 orphans_s = now_s
                 self._release_orphan_specs_applied_again()
             self._balancer.start_or_stop(
-                leads=0 in self._held.owned_and_read_slots and not self._held.orphans
+                leads=0 in self._followed.owned_and_read_slots and not self._followed.orphans
             )
 
     def _poll_group(
@@ -365,7 +365,7 @@ class FleetMember:
         for event in events:
             match event:
                 case SlotsGained(slots):
-                    self._held.on_gained(slots, now_ms)
+                    self._followed.on_gained(slots, now_ms)
                     self._seat_trouble.end_outage()
                     if slots:
                         self._try_refresh_lags()
@@ -373,18 +373,18 @@ class FleetMember:
                 case SlotsRevoked(slots):
                     # A topic that is gone has no slots, and takes nothing back.
                     self._require_same_topic_or_orphan_specs(admin, topic_id)
-                    self._held.on_revoked(slots)
+                    self._followed.on_revoked(slots)
                     self._log_slots("gave away", slots)
                 case SlotsLost(slots):
-                    self._held.on_lost(slots)
+                    self._followed.on_lost(slots)
                     self._log_slots("lost (its session has expired)", slots)
                 case SlotRead(slot):
-                    self._held.on_slot_read(slot)
+                    self._followed.on_slot_read(slot)
                 case CompactedRecord():
-                    self._held.on_record(parse_command_record(event, wire))
-        self._held.on_tick(now_ms)
+                    self._followed.on_record(parse_command_record(event, wire))
+        self._followed.on_tick(now_ms)
         self._share_followed_specs_with_worker()
-        if self._held.is_drain_requested(self._name, self._incarnation):
+        if self._followed.is_drain_requested(self._name, self._incarnation):
             _log.info(
                 "worker %s: gives its slots to others, as it is asked to",
                 self._name,
@@ -401,7 +401,7 @@ class FleetMember:
             return
         if found is not None and found.topic_id == topic_id:
             return
-        self._held.on_topic_gone()
+        self._followed.on_topic_gone()
         self._share_followed_specs_with_worker()
         if found is None:
             raise missing_topic_error(self._settings.fleet.name)
@@ -428,40 +428,40 @@ class FleetMember:
         except Unreachable:  # asked again: the seat is none the worse
             return
         said = frozenset(key for _, key in records.specs)
-        self._held.release_orphan_specs(said & self._held.orphans.keys())
+        self._followed.release_orphan_specs(said & self._followed.orphans.keys())
         self._share_followed_specs_with_worker()
 
     def _share_followed_specs_with_worker(self) -> None:
         """Let the worker's thread see what is followed."""
         refused = {
             f"{record.key} ({SpecNotBelieved.code}): {describe_refusal(record)}"
-            for record in self._held.refused_records()
+            for record in self._followed.refused_records()
         }
         for text in sorted(refused - self._refused):
             _log.warning("sink %s", text, extra=event_extra(LogEvent.SINK_STATE))
-        specs = self._held.followed_specs()
+        specs = self._followed.followed_specs()
         with self._lock:
-            self._specs, self._owned = specs, self._held.owned_and_read_slots
-            self._here = frozenset(self._held.slots)
+            self._specs, self._owned = specs, self._followed.owned_and_read_slots
+            self._here = frozenset(self._followed.slots)
             self._refused = frozenset(refused)
 
     def _on_left(self) -> None:
         with self._lock:
             self._specs, self._owned, self._here = {}, frozenset(), frozenset()
-        self._held = HeldSlots()
+        self._followed = FollowedSlots()
         self._left.set()
 
-    def _log_slots(self, what: str, slots: frozenset[int]) -> None:
+    def _log_slots(self, what_happened: str, slots: frozenset[int]) -> None:
         if slots:
             some = ", ".join(map(str, sorted(slots)))
-            _log.info("worker %s: %s slots %s", self._name, what, some)
+            _log.info("worker %s: %s slots %s", self._name, what_happened, some)
 
 
-def _is_news(told: ObservedSink, current: ObservedSink) -> bool:
+def _is_news(last_told: ObservedSink, current: ObservedSink) -> bool:
     """Return whether somebody waits for what has changed: not spans and figures alone."""
     quiet = {"for_ms": 0, "next_try_in_ms": None, "doing": "", "memory_bytes": None}
     quiet |= {"cpu_ms": None, "cpu_permille": None, "lag_records": None}
-    return replace(told, **quiet) != replace(current, **quiet)  # type: ignore[arg-type]
+    return replace(last_told, **quiet) != replace(current, **quiet)  # type: ignore[arg-type]
 
 
 def _make_working_folder(name: str) -> Path:

@@ -147,9 +147,9 @@ class ObservedWorker:
     refused: int = 0
 
 
-def revision_of(file: bytes) -> str:
+def revision_of(content: bytes) -> str:
     """Return what names this content of a sink file."""
-    return hashlib.sha256(file).hexdigest()[:REVISION_CHARACTERS]
+    return hashlib.sha256(content).hexdigest()[:REVISION_CHARACTERS]
 
 
 # ------------------------------------------------------------------------------------------ keys

@@ -18,7 +18,7 @@ from headgate.kafka.compacted_log import (
     TransactionalWriter,
 )
 from headgate.kafka.control_topic import read_topic_settings
-from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
+from headgate.runtime.fleet.fleet_changes import FleetPlanner, Occasion, Plan
 from headgate.runtime.fleet.fleet_records import CommandWire, ObservedSink, decode_observed
 from headgate.runtime.fleet.fleet_view import (
     CommandRecord,
@@ -61,7 +61,7 @@ class FleetReader:
         """Return whether both topics have been read to where they ended once."""
         return self._reader.has_reached_end
 
-    def poll(self, timeout_s: float) -> bool:
+    def poll_and_took_records(self, timeout_s: float) -> bool:
         """Take the records that come within this time into ``records``; return whether any came.
 
         Raises ``FleetTopicUnfit`` if a topic is gone: then make a new reader.
@@ -119,7 +119,7 @@ def parse_observed_record(record: CompactedRecord) -> ObservedRecord:
 
 def change_fleet(
     settings: WorkerSettings,
-    plan_change: PlanChange,
+    plan_change: FleetPlanner,
     actor: str,
     *,
     dry_run: bool = False,
@@ -152,7 +152,7 @@ def change_fleet(
 
 
 def _change_once(
-    settings: WorkerSettings, plan_change: PlanChange, actor: str, *, dry_run: bool
+    settings: WorkerSettings, plan_change: FleetPlanner, actor: str, *, dry_run: bool
 ) -> Plan:
     writer = None
     if not dry_run:

@@ -117,7 +117,7 @@ class Folder:
                 _log.warning("%s cannot be written: %s", self._state_file, error)
             self._state_refused = True
 
-    def try_leave(self) -> bool:
+    def begin_leaving_and_has_left(self) -> bool:
         """Return at once: a folder is nobody's."""
         return True
 

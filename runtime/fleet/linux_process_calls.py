@@ -24,14 +24,14 @@ _OOM_SCORE = "500"
 """Between 0 and 1,000: the kernel, out of memory, ends a sink before its worker."""
 
 
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process once ``parent``, which has forked it, is gone.
+def die_with_parent(parent_pid: int) -> None:
+    """Let the kernel kill this process once ``parent_pid``, which has forked it, is gone.
 
     Linux only: elsewhere a process may outlive its worker, which the table's lock makes harmless.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before the kernel was asked
+    if os.getppid() != parent_pid:  # it went before the kernel was asked
         os._exit(1)
 
 
@@ -96,10 +96,10 @@ _RESIDENT = frozenset({"VmRSS:", "VmSwap:"})
 _PRIVATE = frozenset({"Private_Clean:", "Private_Dirty:", "Swap:"})
 
 
-def kill_group(leader: int) -> None:
+def kill_group(leader_pid: int) -> None:
     """Kill what is left of a process's group, such as its JVM."""
     with suppress(OSError):
-        os.killpg(leader, signal.SIGKILL)
+        os.killpg(leader_pid, signal.SIGKILL)
 
 
 def kill_process_and_group(pid: int) -> None:

@@ -29,7 +29,7 @@ class _Slot:
 
 
 @dataclass(slots=True)
-class HeldSlots:
+class FollowedSlots:
     """Keeps the slots of a worker. Times are monotonic milliseconds."""
 
     slots: dict[int, _Slot] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class HeldSlots:
             self.slots.pop(number, None)
 
     def on_lost(self, numbers: frozenset[int] | None = None) -> None:
-        """Keep what was desired there, or everywhere, until the group answers again."""
+        """Keep what was desired in these slots, or in all, until the group answers again."""
         for number in [*self.slots] if numbers is None else numbers & self.slots.keys():
             slot = self.slots[number]
             slot.owned, slot.reading = False, None

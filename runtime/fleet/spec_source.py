@@ -74,7 +74,7 @@ class SpecSource(Protocol):
         """Tell what is seen; ``now_ms`` is the clock of the lives. Never raises."""
         ...
 
-    def try_leave(self) -> bool:
+    def begin_leaving_and_has_left(self) -> bool:
         """Take no specs any longer, so that others may; return whether that is done."""
         ...
 

@@ -133,18 +133,18 @@ def _progress_fields(progress: Progress | None) -> Mapping[str, Any]:
     }
 
 
-def try_write_event_line(events: int, said: Mapping[str, Any], patience_s: float = 0.0) -> bool:
+def try_write_event_line(events_fd: int, event: Mapping[str, Any], patience_s: float = 0.0) -> bool:
     """Write an event whole; return whether there was room for it within this time."""
-    line = json.dumps(said).encode() + b"\n"
+    line = json.dumps(event).encode() + b"\n"
     until_s = time.monotonic() + patience_s
     while True:
         try:
-            os.write(events, line)
+            os.write(events_fd, line)
         except BlockingIOError:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return False
-            select.select([], [events], [], left_s)
+            select.select([], [events_fd], [], left_s)
         except BrokenPipeError:
             return False
         else:

@@ -104,7 +104,7 @@ class _Nothing:
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell nobody."""
 
-    def try_leave(self) -> bool:
+    def begin_leaving_and_has_left(self) -> bool:
         return True
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ class Worker:
         if self._ends:
             # Others begin at once: for a moment a sink is in two places, which is harmless.
             self._leave_by_s = self._leave_by_s or now_s + LEAVE_S
-            if self._source.try_leave() or now_s >= self._leave_by_s:
+            if self._source.begin_leaving_and_has_left() or now_s >= self._leave_by_s:
                 self._specs = {}
         elif now_s - self._looked_s >= LOOK_S:
             self._looked_s = now_s

@@ -95,13 +95,13 @@ def rewrite_pending_files(
     manifests: Sequence[str],
     deleted_positions: Mapping[str, BitMap64],
     *,
-    size_bytes: int,
+    default_file_bytes: int,
 ) -> Rewritten:
     """Write the rows of staged manifests into new files of the table (SUSPEND-6).
 
-    ``deleted_positions``: by path, positions to leave out; ``size_bytes``: of a file, unless the
-    table names another size. Raises ``ValueError`` for a file that cannot be rewritten, and what
-    storage raises.
+    ``deleted_positions``: by path, positions to leave out; ``default_file_bytes``: the size of a
+    file, unless the table names another. Raises ``ValueError`` for a file that cannot be rewritten,
+    and what storage raises.
     """
     choice = Choice(
         None,
@@ -110,9 +110,9 @@ def rewrite_pending_files(
         (),
         0,
     )
-    return Rewriting(table, sink, target_file_bytes(table, 0, size_bytes), born=False).rewrite(
-        choice
-    )
+    return Rewriting(
+        table, sink, target_file_bytes(table, 0, default_file_bytes), born=False
+    ).rewrite(choice)
 
 
 class Rewriting:
@@ -193,7 +193,7 @@ class Rewriting:
         return _written_positions_of_read_rows(runs) if sorter else None
 
     def _read_live_rows_in_chunks(
-        self, portion: Sequence[CandidateFile], at_once: int
+        self, portion: Sequence[CandidateFile], chunk_bytes: int
     ) -> Iterator[pa.Table]:
         waiting: list[pa.Table] = []
         size_bytes = 0
@@ -201,7 +201,7 @@ class Rewriting:
             for some in self._read_checked_live_rows(file):
                 waiting.append(some)
                 size_bytes += some.nbytes
-                if size_bytes >= at_once:
+                if size_bytes >= chunk_bytes:
                     yield pa.concat_tables(waiting)
                     waiting, size_bytes = [], 0
                 if self._stopped():

@@ -76,13 +76,13 @@ class Maintenance:
         more = False
         while not self._ending.wait(0 if more else interval_s):
             try:
-                more = self._run_round_and_has_more(search=not more)
+                more = self._run_round_and_has_more(search_orphans=not more)
             except Exception as error:  # noqa: BLE001 - it is tried again an interval later
                 more = False
                 _log.warning("table maintenance is suspended for now: %s", error)
 
-    def _run_round_and_has_more(self, *, search: bool) -> bool:
-        """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
+    def _run_round_and_has_more(self, *, search_orphans: bool) -> bool:
+        """Give each table its turn; return whether one has more to do."""
         primary = None
         if not self._settings.has_quarantine_of_other_format:
             settings = self._settings
@@ -97,13 +97,13 @@ class Maintenance:
             self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
         there = list(places.locations)
         self._unfit = {name: self._unfit.get(name, {}) for name in there}
-        searched = self._take_next_tables_to_search_orphans(there) if search else ()
+        searched = self._take_next_tables_to_search_orphans(there) if search_orphans else ()
         first = random.randrange(len(there)) if there else 0
         more = False
         for name in (*there[first:], *there[:first]):
             if self._ending.is_set():
                 return False
-            more |= self._maintain_table_and_has_more(name, places, search=name in searched)
+            more |= self._maintain_table_and_has_more(name, places, search_orphans=name in searched)
         return more
 
     def _take_next_tables_to_search_orphans(self, names: Sequence[str]) -> Sequence[str]:
@@ -116,7 +116,9 @@ class Maintenance:
         self._searched = found[-1]
         return found
 
-    def _maintain_table_and_has_more(self, table: str, places: Locations, *, search: bool) -> bool:
+    def _maintain_table_and_has_more(
+        self, table: str, places: Locations, *, search_orphans: bool
+    ) -> bool:
         """Run the wanted steps on one table, logging what fails; return whether more is to do."""
         commit_lock, coordinator = (
             self._commit_locks.find_or_add_lock(table),
@@ -139,8 +141,8 @@ class Maintenance:
         wanted = self._settings.maintenance
         steps = (
             (bool(wanted.rows_after_ms), one.expire_rows),
-            (wanted.compact, partial(one.compact, once=True)),
-            (wanted.orphans and search, one.remove_orphans),
+            (wanted.compact, partial(one.compact, at_most_one_commit=True)),
+            (wanted.orphans and search_orphans, one.remove_orphans),
         )
         for asked, step in steps:
             try:

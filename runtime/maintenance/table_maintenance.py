@@ -146,8 +146,8 @@ class Round:
 
     # ---------------------------------------------------------------------------------- compaction
 
-    def compact(self, *, once: bool = False) -> None:
-        """Compact small files, and commit; ``once``: at most one commit.
+    def compact(self, *, at_most_one_commit: bool = False) -> None:
+        """Compact small files and commit until nothing is left, or with one commit at most.
 
         Raises what catalogs and storage raise; files written by then are removed, or become
         orphans.
@@ -175,7 +175,7 @@ class Round:
             self.unfit.update(rewritten.unfit)
             if rewritten.written is not None and not self._try_commit_rewrite(rewritten.written):
                 return
-            if once:
+            if at_most_one_commit:
                 self.more = choice.more
                 return
 

@@ -33,7 +33,7 @@ _REFRESH_S = 1_800.0
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
+class Completeness:
     """What the table says of itself.
 
     ``through_ms``: everything older is in all tables, but for those that are ``suspended``;
@@ -48,22 +48,24 @@ class Complete:
     suspended: tuple[str, ...] = ()
 
 
-def read_completeness(settings: SinkSettings) -> Complete:
+def read_completeness(settings: SinkSettings) -> Completeness:
     """Read up to which time the sink's tables are complete. Raises what reading them raises."""
     with open_tables_read_only(settings) as tables:
         view = tables.reader.view()
         record = view.record
         if record is None or record.valid_through_ms is None:
-            return Complete(view.uuid, None, None)
+            return Completeness(view.uuid, None, None)
         suspended = tuple(sorted(each.table for each in record.suspended))
         through: int | None = record.valid_through_ms
         if settings.tables:
             through = _delivered_through_ms(tables, record, through)
-        return Complete(view.uuid, through, record.valid_through_ms, record, view.tag, suspended)
+        return Completeness(
+            view.uuid, through, record.valid_through_ms, record, view.tag, suspended
+        )
 
 
 def _delivered_through_ms(
-    tables: SinkTables, record: CommitRecord, through: int | None
+    tables: SinkTables, record: CommitRecord, primary_through_ms: int | None
 ) -> int | None:
     """Return the time of the table that is furthest behind, of those that rows are pending for.
 
@@ -71,17 +73,18 @@ def _delivered_through_ms(
     """
     aside = {tables.settings.quarantine.table, *(each.table for each in record.suspended)}
     waiting = {each.table for each in tables.read_undelivered_commits(record)} - aside
+    through_ms = primary_through_ms
     for name in sorted(waiting):
         with tables.open_for_reading(name) as table:
             own = table.reader.view().record
-        if own is None or own.valid_through_ms is None or through is None:
+        if own is None or own.valid_through_ms is None or through_ms is None:
             return None
-        through = min(through, own.valid_through_ms)
-    return through
+        through_ms = min(through_ms, own.valid_through_ms)
+    return through_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SentSignal:
     """Up to where signals were confirmed, of the table with this UUID."""
 
     uuid: str
@@ -91,7 +94,7 @@ class Said:
         return json.dumps([self.uuid, self.through_ms])
 
     @classmethod
-    def from_offset_metadata(cls, note: str) -> Said | None:
+    def from_offset_metadata(cls, note: str) -> SentSignal | None:
         """Parse a note; ``None`` for any other text."""
         try:
             uuid, through_ms = json.loads(note)
@@ -113,7 +116,7 @@ def last_passed_hour_or_day_end(time_ms: int | None, unit_ms: int, now_ms: int) 
 
 
 def build_signal(
-    settings: SinkSettings, complete: Complete, said: Said | None, through_ms: int
+    settings: SinkSettings, complete: Completeness, said: SentSignal | None, through_ms: int
 ) -> Mapping[str, Any]:
     """Return what is sent, as JSON values. It holds names, times and numbers, and no content."""
     record = complete.record
@@ -178,7 +181,7 @@ class Signals:
     def _send_next_signal_and_has_none_left(self) -> bool:
         """Send one signal if a time has passed; return whether nothing decided is left to say."""
         # The note first: of two coordinators, an old one then knows what the new one has said.
-        said = Said.from_offset_metadata(self._note.read())
+        said = SentSignal.from_offset_metadata(self._note.read())
         complete = read_completeness(self._settings)
         passed = self._last_passed_hour_or_day_end(complete.through_ms)
         known = said.through_ms if said and said.uuid == complete.uuid else -1
@@ -191,20 +194,22 @@ class Signals:
         decided = self._last_passed_hour_or_day_end(complete.decided_ms)
         return decided is None or decided <= known
 
-    def _send_signal(self, complete: Complete, said: Said | None, passed: int) -> None:
+    def _send_signal(
+        self, complete: Completeness, said: SentSignal | None, passed_through_ms: int
+    ) -> None:
         settings = self._settings
-        key = f"{complete.uuid}:{settings.name}:{settings.signal.every.value}:{passed}"
+        key = f"{complete.uuid}:{settings.name}:{settings.signal.every.value}:{passed_through_ms}"
         receiver: Receiver = open_receiver(
             "signal", settings.signal, settings.kafka, self._thread.is_ending
         )
         try:
-            receiver.send(key, build_signal(settings, complete, said, passed))
+            receiver.send(key, build_signal(settings, complete, said, passed_through_ms))
         finally:
             receiver.close()
         self._count(names.SIGNALS, 1, {})
-        self._store_last_signal(Said(complete.uuid, passed))
+        self._store_last_signal(SentSignal(complete.uuid, passed_through_ms))
 
-    def _store_last_signal(self, said: Said) -> None:
+    def _store_last_signal(self, said: SentSignal) -> None:
         self._note.store(said.to_offset_metadata())
         self._refresh_s = time.monotonic() + _REFRESH_S
 

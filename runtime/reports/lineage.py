@@ -22,13 +22,13 @@ from headgate.control_protocol.table_history import Newest, SinkCommit
 from headgate.kafka.record_sender import GroupNote
 from headgate.runtime.background_thread import Pauses, WokenThread
 from headgate.runtime.reports.openlineage import (
-    Brought,
-    Epoch,
+    CommittedCounts,
     Kind,
+    LineageReport,
+    LineageRun,
     OutputColumn,
     OutputTable,
     Sink,
-    Told,
     build_event,
 )
 from headgate.runtime.reports.receivers import describe_trouble, open_receiver
@@ -170,7 +170,7 @@ class Lineage:
         if not self._is_started:
             self._try_send_abort_of_former_run(read)
             first = read.own[0]
-            told = self._report_of_commit(read, first, Brought())
+            told = self._report_of_commit(read, first, CommittedCounts())
             self._is_started = self._try_send_event(
                 Kind.START, self._lineage_run_of_commit(read, first), told
             )
@@ -184,7 +184,7 @@ class Lineage:
         if kind is Kind.RUNNING and not new:
             return True
         newest = read.own[-1]
-        brought = Brought(
+        brought = CommittedCounts(
             rows=sum(each.record.records for each in new),
             files=sum(each.added_files for each in new),
             commits=len(new),
@@ -201,16 +201,18 @@ class Lineage:
         before = read.before
         if before is None:
             return
-        epoch = self._lineage_run_of_commit(read, before)
+        run = self._lineage_run_of_commit(read, before)
         try:
             ended = json.loads(self._note.read() or "[]")
         except (HeadgateError, ValueError) as error:
             self._log_failure_if_new(error)
             self._count(names.LINEAGE_DROPPED, 1, {})
             return
-        if ended == [read.uuid, epoch.number]:
+        if ended == [read.uuid, run.epoch]:
             return
-        self._try_send_event(Kind.ABORT, epoch, self._report_of_commit(read, before, Brought()))
+        self._try_send_event(
+            Kind.ABORT, run, self._report_of_commit(read, before, CommittedCounts())
+        )
 
     def _try_send_run_end(self) -> None:
         """Tell how the run ended, as far as a bounded wait allows."""
@@ -228,21 +230,21 @@ class Lineage:
             if self._try_send_event_of_new_commits(
                 Kind.COMPLETE if orderly else Kind.FAIL, read, code
             ):
-                epoch = self._lineage_run_of_commit(read, read.own[-1])
-                self._note.store(json.dumps([read.uuid, epoch.number]))
+                run = self._lineage_run_of_commit(read, read.own[-1])
+                self._note.store(json.dumps([read.uuid, run.epoch]))
         except Exception as trouble:  # noqa: BLE001 - a report never stops the sink
             self._log_failure_if_new(trouble)
 
-    def _lineage_run_of_commit(self, read: TableRead, commit: SinkCommit) -> Epoch:
-        return Epoch(int(commit.record.transaction.epoch), read.uuid)
+    def _lineage_run_of_commit(self, read: TableRead, commit: SinkCommit) -> LineageRun:
+        return LineageRun(int(commit.record.transaction.epoch), read.uuid)
 
     def _report_of_commit(
-        self, read: TableRead, commit: SinkCommit, brought: Brought, code: str = ""
-    ) -> Told:
+        self, read: TableRead, commit: SinkCommit, brought: CommittedCounts, code: str = ""
+    ) -> LineageReport:
         offsets: dict[str, dict[int, int]] = {}
         for at, offset in commit.record.offsets.items():
             offsets.setdefault(at.topic, {})[at.partition] = offset
-        return Told(
+        return LineageReport(
             time_ms=commit.committed_ms if not code else wall_ms(),
             topics=tuple(sorted(commit.record.topic_ids)),
             outputs=read.outputs,
@@ -252,13 +254,13 @@ class Lineage:
             code=code,
         )
 
-    def _try_send_event(self, kind: Kind, epoch: Epoch, told: Told) -> bool:
-        event = build_event(kind, self._sink, epoch, told)
+    def _try_send_event(self, kind: Kind, run: LineageRun, told: LineageReport) -> bool:
+        event = build_event(kind, self._sink, run, told)
         settings = self._settings
         try:
             receiver = open_receiver("lineage", settings.lineage, settings.kafka, lambda: False)
             try:
-                receiver.send(f"{epoch.run_id(self._sink)}", event)
+                receiver.send(f"{run.run_id(self._sink)}", event)
             finally:
                 receiver.close()
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well

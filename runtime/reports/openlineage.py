@@ -66,7 +66,7 @@ class OutputTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class CommittedCounts:
     """What the commits of an event brought, by the table's own records."""
 
     rows: int = 0
@@ -90,37 +90,37 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
+class LineageRun:
     """One run. ``table_uuid``: of the table whose commits decide."""
 
-    number: int
+    epoch: int
     table_uuid: str
 
     def run_id(self, sink: Sink) -> str:
         """Return the same id for everybody who speaks of this epoch."""
-        text = f"headgate:{self.table_uuid}:{sink.name}:{self.number}"
+        text = f"headgate:{self.table_uuid}:{sink.name}:{self.epoch}"
         return str(uuid.uuid5(uuid.NAMESPACE_URL, text))
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LineageReport:
     """What an event tells beside its kind. The first of ``outputs`` is the one that ``brought`` is
     of."""
 
     time_ms: int
     topics: tuple[str, ...] = ()
     outputs: tuple[OutputTable, ...] = ()
-    brought: Brought = field(default_factory=Brought)
+    brought: CommittedCounts = field(default_factory=CommittedCounts)
     transaction: str = ""
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     code: str = ""
 
 
-def build_event(kind: Kind, sink: Sink, epoch: Epoch, told: Told) -> Mapping[str, Any]:
+def build_event(kind: Kind, sink: Sink, run: LineageRun, told: LineageReport) -> Mapping[str, Any]:
     """Return the event as JSON values."""
     run_facets: dict[str, Any] = {}
     if told.transaction:
-        run_facets["headgate_progress"] = _progress_facet(sink, epoch, told)
+        run_facets["headgate_progress"] = _progress_facet(sink, run, told)
     if told.code:
         run_facets["errorMessage"] = {
             # The code alone: an error's text may show what is in a record.
@@ -134,7 +134,7 @@ def build_event(kind: Kind, sink: Sink, epoch: Epoch, told: Told) -> Mapping[str
         "eventTime": _format_time(told.time_ms),
         "producer": sink.producer,
         "schemaURL": SPEC,
-        "run": {"runId": epoch.run_id(sink), "facets": run_facets},
+        "run": {"runId": run.run_id(sink), "facets": run_facets},
         "job": {
             "namespace": sink.namespace,
             "name": sink.name,
@@ -155,14 +155,14 @@ def _kafka_namespace(sink: Sink) -> str:
     return f"kafka://{sink.cluster}"
 
 
-def _progress_facet(sink: Sink, epoch: Epoch, told: Told) -> Mapping[str, Any]:
+def _progress_facet(sink: Sink, run: LineageRun, told: LineageReport) -> Mapping[str, Any]:
     listed = sum(map(len, told.offsets.values())) <= PARTITIONS_MAX
     offsets = {
         topic: {str(number): offset for number, offset in sorted(some.items())}
         for topic, some in sorted(told.offsets.items())
     }
     return {
-        "epoch": epoch.number,
+        "epoch": run.epoch,
         "transaction": told.transaction,
         "commits": told.brought.commits,
         **({"offsets": offsets} if listed else {}),
@@ -171,7 +171,7 @@ def _progress_facet(sink: Sink, epoch: Epoch, told: Told) -> Mapping[str, Any]:
 
 
 def _output_dataset(
-    sink: Sink, told: Told, table: OutputTable, *, counts: bool
+    sink: Sink, told: LineageReport, table: OutputTable, *, counts: bool
 ) -> Mapping[str, Any]:
     namespace, name = dataset_of(table.location, sink.catalog, table.name)
     facets: dict[str, Any] = {}

@@ -178,11 +178,11 @@ def _with_stored_offsets(
 
 
 def _standstill_starts_s(
-    after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
+    after: Progress, known_starts_s: Mapping[TopicPartition, float], now_s: float
 ) -> Mapping[TopicPartition, float]:
     """Return since when partitions stand still; one that nobody reads yet does not."""
     lags = after.lags.items()
-    return {at: since_s.get(at, now_s) for at, lag in lags if lag and at in after.stored}
+    return {at: known_starts_s.get(at, now_s) for at, lag in lags if lag and at in after.stored}
 
 
 def stalled_partitions(

@@ -173,9 +173,9 @@ class SinkMeters:
             return f"{condition.value}: {error.code} {error.text}" if error else condition.value
         return None
 
-    def set_problem_source(self, unwell: Callable[[], Unwell | None]) -> None:
+    def set_problem_source(self, find_problem: Callable[[], Unwell | None]) -> None:
         """Ask this for what ``headgate status`` would say, whenever a probe or a scrape asks."""
-        self._unwell = unwell
+        self._unwell = find_problem
 
     # ------------------------------------------------------------------------- the participant
 
@@ -185,9 +185,9 @@ class SinkMeters:
     def metered_log(self, log: ControlLog) -> ControlLog:
         return MeteredLog(log, said=self._count_assignment_changes)
 
-    def set_state_source(self, state: Callable[[], State]) -> None:
+    def set_state_source(self, read_state: Callable[[], State]) -> None:
         """Ask this for the participant's state at every collection; it drains and waits no more."""
-        self._state, self._draining, self._resting = state, False, ""
+        self._state, self._draining, self._resting = read_state, False, ""
 
     def _count_assignment_changes(self, envelope: Envelope) -> None:
         kind = assignment_kind_or_none(envelope)

@@ -66,11 +66,11 @@ class LagLookout:
 
 def measure_lag_once(
     meters: CoordinatorMeters,
-    read_logs: Callable[[], Mapping[TopicPartition, OffsetRange]],
-    read_first_ms: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+    read_offset_ranges: Callable[[], Mapping[TopicPartition, OffsetRange]],
+    read_first_timestamps: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
 ) -> None:
     """Look once. Answers for a partition that moved meanwhile do not count."""
-    meters.on_source_logs(read_logs(), {})
+    meters.on_source_logs(read_offset_ranges(), {})
     before = meters.progress
     places = {
         at: offset
@@ -79,7 +79,7 @@ def measure_lag_once(
         and at not in before.first_unstored_ms
         and (offset := before.next_offset_of(at)) is not None
     }
-    found = read_first_ms(places) if places else {}
+    found = read_first_timestamps(places) if places else {}
     now = meters.progress
     meters.on_source_logs(
         {}, {at: ms for at, ms in found.items() if now.next_offset_of(at) == places[at]}

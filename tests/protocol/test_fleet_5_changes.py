@@ -13,9 +13,9 @@ from support.fleet_records import FILE, fleet_of
 from headgate.control_protocol.errors import ConfigurationError, FleetFilesUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime.fleet.fleet_changes import (
+    FleetPlanner,
     Occasion,
     Plan,
-    PlanChange,
     Wanting,
     plan_apply,
     plan_balancer_moves,
@@ -37,7 +37,7 @@ A, B = SinkName("a"), SinkName("b")
 SESSION_MS = 10_000
 
 
-def planned(records: FleetRecords, change: PlanChange) -> Plan:
+def planned(records: FleetRecords, change: FleetPlanner) -> Plan:
     return change(records, OCCASION)
 
 

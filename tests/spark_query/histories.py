@@ -358,7 +358,7 @@ class History:
         member = OPERATOR if claims else "host"
         sender = Sender(member, uuid.uuid4().hex[:12])
         with QueryTable(self.settings, PlayedSources(self), sender) as table:
-            now = table.read()
+            now = table.read_and_require_resumable()
             if now.record is None:
                 return
             stored = {p: now.record.offsets[TopicPartition("t", p)] for p in range(PARTITIONS)}
@@ -387,7 +387,7 @@ class History:
             )
             for _ in range(20):
                 outcome = table._table.commit(CommitAttempt(now.view, record, written.files))
-                now = table.read()
+                now = table.read_and_require_resumable()
                 if isinstance(outcome, Landed) or record.is_same_commit(now.record):
                     return
 
@@ -438,7 +438,7 @@ class History:
         """Assert that each record up to the stored offsets is there once; return how many."""
         table = self._catalog().load_table("s.orders")
         with QueryTable(self.settings, PlayedSources(self), Sender("judge", "judge")) as reading:
-            record = reading.read().record
+            record = reading.read_and_require_resumable().record
         offsets = record.offsets if record else {}
         stored = [offsets.get(TopicPartition("t", p), 0) for p in range(PARTITIONS)]
         wanted = {(p, o) for p in range(PARTITIONS) for o in range(stored[p])}

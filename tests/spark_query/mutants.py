@@ -64,7 +64,7 @@ def not_decided_again(self: QueryTable, planned: Any, written: Any) -> Any:
         attempt = self._build_attempt(now, planned.proposed, written)
         if isinstance(self._table.commit(attempt), Landed) and not attempt.record.is_claim:
             return attempt.record
-        now = self.read()
+        now = self.read_and_require_resumable()
     raise AssertionError("it never landed")
 
 

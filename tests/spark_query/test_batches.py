@@ -59,7 +59,7 @@ def frame(begin: int, end: int) -> PlayedFrame:
 
 def record_now(history: History) -> CommitRecord:
     with reading(history) as table:
-        record = table.read().record
+        record = table.read_and_require_resumable().record
     assert record is not None
     return record
 
@@ -70,7 +70,7 @@ def reading(history: History) -> QueryTable:
 
 def claim(history: History, command: str, **changes: bool) -> None:
     with reading(history) as table:
-        now = table.read()
+        now = table.read_and_require_resumable()
         assert now.record is not None
         table._table.commit(CommitAttempt(now.view, make_claim(now.record, command, **changes)))
 
@@ -103,7 +103,7 @@ def test_query_18_a_batch_that_took_too_long_is_not_committed(history: History) 
             query(frame(0, 5), 0)
         patch.stopall()
     with reading(history) as table:
-        assert table.read().record is None
+        assert table.read_and_require_resumable().record is None
 
 
 def test_query_14_a_stopped_sink_takes_no_batch_and_a_paused_one_waits(history: History) -> None:

@@ -122,7 +122,7 @@ name = "{worker}"
         if self._reader is None:
             self._reader = FleetReader(self.settings)
             self._reader.read_to_end()
-        while self._reader.poll(0.05):
+        while self._reader.poll_and_took_records(0.05):
             pass
         return self._reader.current_view()
 

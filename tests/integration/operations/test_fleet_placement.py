@@ -18,7 +18,7 @@ from support.fleet_scene import (
     worker_of,
 )
 
-from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
+from headgate.runtime.fleet.fleet_changes import FleetPlanner, Occasion, Plan
 from headgate.runtime.fleet.fleet_records import SinkSpec
 from headgate.runtime.fleet.fleet_topics import change_fleet, ensure_fleet_topics
 from headgate.runtime.fleet.fleet_view import FleetRecords, FleetView
@@ -43,7 +43,7 @@ def commits_all(sinks: Mapping[str, Deployment], count: int = 200) -> None:
         sink.wait_until_lag_zero()
 
 
-def place_all_in(slot: int, sinks: Mapping[str, Deployment]) -> PlanChange:
+def place_all_in(slot: int, sinks: Mapping[str, Deployment]) -> FleetPlanner:
     """Plan that these sinks are in one slot, so that the group gives all of them to one worker."""
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:

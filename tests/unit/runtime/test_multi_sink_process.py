@@ -36,7 +36,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime import multi_sink_process
 from headgate.runtime.console_log import JsonLines, Redacting
 from headgate.runtime.multi_sink_process import require_no_clashes, run_side_by_side
-from headgate.runtime.systemd import OfAll
+from headgate.runtime.systemd import SharedManager
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Labels, NoTelemetry
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
@@ -263,7 +263,7 @@ class Told:
 
 def test_a_sink_that_hangs_is_not_covered_up_by_the_others() -> None:
     told = Told()
-    turns = OfAll(told, ["trips", "zones"])
+    turns = SharedManager(told, ["trips", "zones"])
     trips, zones = turns.manager_of("trips"), turns.manager_of("zones")
     for _ in range(3):
         trips.on_turn("coordinates")

@@ -120,7 +120,7 @@ class Shop:
             threads=False,
             make=self.maker.create_requested_or_why_not,
         )
-        self.planning = SinkTables.from_open_catalog(self.settings, catalog).planning()
+        self.planning = SinkTables.from_open_catalog(self.settings, catalog).build_planning()
 
     def outcome(self, topics: Mapping[str, Sequence[Any]], begin: int = 0) -> BatchOutcome:
         """What comes of the values of each topic, from the offset on."""

@@ -101,7 +101,7 @@ def test_tasks_get_what_reading_and_writing_takes_and_no_other_secret(
         shown.append(repr(plan))
         return BatchFailed(1, "not written")
 
-    SinkTables.from_open_catalog(sink, catalog).planning().write_planned(batch, write)
+    SinkTables.from_open_catalog(sink, catalog).build_planning().write_planned(batch, write)
     found = {place for place in places() if any(needle(*place).encode() in task for task in tasks)}
     assert found == READ_WITH
     assert len(shown) == 1

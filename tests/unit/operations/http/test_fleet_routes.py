@@ -28,7 +28,7 @@ from headgate.operations.http.fleet_page import ROWS_PER_PAGE, Choice, fleet_pag
 from headgate.operations.http.fleet_routes import Asked, ServedFleet
 from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving_http
-from headgate.runtime.fleet.fleet_changes import Occasion, Plan, PlanChange
+from headgate.runtime.fleet.fleet_changes import FleetPlanner, Occasion, Plan
 from headgate.runtime.fleet.fleet_records import SinkSpec
 from headgate.runtime.fleet.fleet_view import CommandRecord
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -57,7 +57,7 @@ class MadeUpServed(ServedFleet):
         self.written: list[Plan] = []
 
     def change_specs(
-        self, plan_change: PlanChange, asked: Asked, *, creates_topics: bool = False
+        self, plan_change: FleetPlanner, asked: Asked, *, creates_topics: bool = False
     ) -> Plan:
         del creates_topics
         plan = plan_change(self.records, Occasion(asked.actor, NOW, SLOTS))
@@ -476,7 +476,7 @@ def test_a_worker_that_is_not_there_gets_nothing(serve: Serve, served: MadeUpSer
 def test_somebody_else_s_change_at_the_same_time_is_a_conflict(serve: Serve) -> None:
     class Fenced(MadeUpServed):
         def change_specs(
-            self, plan_change: PlanChange, asked: Asked, *, creates_topics: bool = False
+            self, plan_change: FleetPlanner, asked: Asked, *, creates_topics: bool = False
         ) -> Plan:
             del plan_change, asked, creates_topics
             raise FleetChangedMeanwhile("somebody else changes the fleet", "again")

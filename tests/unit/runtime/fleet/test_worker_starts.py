@@ -35,7 +35,7 @@ class Lagging:
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         self.told = told
 
-    def try_leave(self) -> bool:
+    def begin_leaving_and_has_left(self) -> bool:
         return True
 
     def close(self) -> None:

@@ -15,8 +15,8 @@ from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.ports import Landed
 from headgate.runtime.reports import completeness_signal
 from headgate.runtime.reports.completeness_signal import (
-    Complete,
-    Said,
+    Completeness,
+    SentSignal,
     build_signal,
     last_passed_hour_or_day_end,
     read_completeness,
@@ -47,12 +47,12 @@ def test_an_hour_has_passed_at_its_end_and_never_beyond_the_clock(
 
 @pytest.mark.parametrize("note", ["", "x", "[]", "{}", "[1]", '["u", "x"]', "[1, 2, 3]", "null"])
 def test_a_note_that_is_none_is_as_if_nothing_had_been_said(note: str) -> None:
-    assert Said.from_offset_metadata(note) is None
+    assert SentSignal.from_offset_metadata(note) is None
 
 
 def test_a_note_comes_back() -> None:
-    said = Said("a-uuid", 5 * HOUR)
-    assert Said.from_offset_metadata(said.to_offset_metadata()) == said
+    said = SentSignal("a-uuid", 5 * HOUR)
+    assert SentSignal.from_offset_metadata(said.to_offset_metadata()) == said
 
 
 def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again(
@@ -66,13 +66,13 @@ def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again
         def __init__(self, *_of: object) -> None: ...
 
         def read(self) -> str:
-            return Said("a-uuid", 5 * HOUR).to_offset_metadata()
+            return SentSignal("a-uuid", 5 * HOUR).to_offset_metadata()
 
         def store(self, note: str) -> None:
             stored.append(note)
 
     monkeypatch.setattr(completeness_signal, "GroupNote", Note)
-    behind = Complete("a-uuid", 5 * HOUR, 7 * HOUR)
+    behind = Completeness("a-uuid", 5 * HOUR, 7 * HOUR)
     monkeypatch.setattr(completeness_signal, "read_completeness", lambda _settings: behind)
     signals = completeness_signal.Signals(
         parse(f'{MINIMAL}\n[signal]\ntopic = "hours"\n'), lambda *_: None
@@ -81,16 +81,16 @@ def test_who_waits_for_a_table_that_is_behind_does_not_store_the_same_note_again
     stored.clear()
     signals._refresh_s = 0.0
     assert [signals._send_next_signal_and_has_none_left() for _ in range(3)] == [False] * 3
-    assert stored == [Said("a-uuid", 5 * HOUR).to_offset_metadata()]
+    assert stored == [SentSignal("a-uuid", 5 * HOUR).to_offset_metadata()]
 
 
 def test_what_was_said_of_another_table_is_no_beginning() -> None:
     settings = parse(f'{MINIMAL}\n[signal]\ntopic = "hours"\n')
-    complete = Complete("a-uuid", 7 * HOUR, 7 * HOUR)
+    complete = Completeness("a-uuid", 7 * HOUR, 7 * HOUR)
     for said, since in (
         (None, None),
-        (Said("another", HOUR), None),
-        (Said("a-uuid", HOUR), "1970-01-01T01:00:00Z"),
+        (SentSignal("another", HOUR), None),
+        (SentSignal("a-uuid", HOUR), "1970-01-01T01:00:00Z"),
     ):
         told: Any = build_signal(settings, complete, said, 7 * HOUR)
         assert told["complete_since"] == since

@@ -10,19 +10,19 @@ import pytest
 
 from headgate.runtime.reports.openlineage import (
     PARTITIONS_MAX,
-    Brought,
-    Epoch,
+    CommittedCounts,
     Kind,
+    LineageReport,
+    LineageRun,
     OutputColumn,
     OutputTable,
     Sink,
-    Told,
     build_event,
     dataset_of,
 )
 
 SINK = Sink("trips", "city", "broker:9092", "lake", "0.1.0")
-EPOCH = Epoch(7, "a-uuid")
+EPOCH = LineageRun(7, "a-uuid")
 TABLE = OutputTable(
     "city.trips",
     "s3a://lake/city/trips",
@@ -34,11 +34,11 @@ TABLE = OutputTable(
     ),
     snapshot_id=42,
 )
-TOLD = Told(
+TOLD = LineageReport(
     time_ms=1_790_000_000_123,
     topics=("trips",),
     outputs=(TABLE, OutputTable("city.trips_quarantine")),
-    brought=Brought(rows=10, files=2, commits=3),
+    brought=CommittedCounts(rows=10, files=2, commits=3),
     transaction="7.4",
     offsets={"trips": {1: 5, 0: 9}},
 )
@@ -109,20 +109,22 @@ def test_a_run_has_one_id_whoever_tells_of_it() -> None:
     assert EPOCH.run_id(SINK) == EPOCH.run_id(again)
     ids = {
         EPOCH.run_id(SINK),
-        Epoch(8, "a-uuid").run_id(SINK),
-        Epoch(7, "another").run_id(SINK),
+        LineageRun(8, "a-uuid").run_id(SINK),
+        LineageRun(7, "another").run_id(SINK),
         EPOCH.run_id(Sink("others", "city", "", "", "")),
     }
     assert len(ids) == 4
 
 
 def test_an_error_is_told_by_its_code_alone() -> None:
-    event: Any = build_event(Kind.FAIL, SINK, EPOCH, Told(0, code="HG-207"))
+    event: Any = build_event(Kind.FAIL, SINK, EPOCH, LineageReport(0, code="HG-207"))
     assert event["run"]["facets"]["errorMessage"]["message"] == "HG-207"
 
 
 def test_offsets_of_very_many_partitions_are_left_out() -> None:
-    many = Told(0, transaction="1.1", offsets={"t": dict.fromkeys(range(PARTITIONS_MAX + 1), 0)})
+    many = LineageReport(
+        0, transaction="1.1", offsets={"t": dict.fromkeys(range(PARTITIONS_MAX + 1), 0)}
+    )
     event: Any = build_event(Kind.RUNNING, SINK, EPOCH, many)
     assert "offsets" not in event["run"]["facets"]["headgate_progress"]
 
