@@ -497,7 +497,7 @@ class AllSecondaryTables(Protocol):
     Where the sink can do without one of them, its error is an answer like any other (SUSPEND-1).
     """
 
-    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+    def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         """Return the views by table name, or a table's own trouble; one that is busy or cannot be
         reached is left out.
 

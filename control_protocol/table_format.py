@@ -180,7 +180,7 @@ class FileMarking(Protocol):
 class ValueCheck(Protocol):
     """Finds values that a table cannot hold, although their type fits; can be pickled."""
 
-    def find_unsupported(self, rows: Any) -> Mapping[int, str]:
+    def find_unsupported_rows(self, rows: Any) -> Mapping[int, str]:
         """Return why the table cannot hold some rows of an Arrow batch: their records are bad."""
 
 
@@ -354,8 +354,8 @@ class SupportsCatalog(Protocol):
     def catalog(self) -> Any:
         """Return the catalog, which the format's opener closes."""
 
-    def namespaces(self) -> Collection[str]:
-        """Return all namespaces. Raises what the catalog raises."""
+    def top_level_namespaces(self) -> Collection[str]:
+        """Return the namespaces of the first level. Raises what the catalog raises."""
 
     def load_table(self, name: str) -> Any:
         """Load a table for reading, as the catalog's library has it.
@@ -667,7 +667,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
 
-    def doubtful_deletes_below(self) -> Offsets | Anywhere:
+    def end_offsets_of_doubtful_deletes(self) -> Offsets | Anywhere:
         """Return below which offsets deletes may have marked rows, or removed them, unlike those
         that come now (KEY-13)."""
 

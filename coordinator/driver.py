@@ -315,7 +315,7 @@ def _read_secondaries(
 ) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.find_missing_tables(asked.remembered) if asked.remembered else {}
-    views, troubles = _split_off_errors({**gone, **secondaries.read_views(asked.tables)})
+    views, troubles = _split_off_errors({**gone, **secondaries.try_read_views(asked.tables)})
     return SecondariesRead(views, wall_ms, troubles)
 
 

@@ -466,7 +466,7 @@ class SinkTables:
         spaces = {to.rpartition(".")[0] for to in targets}
         plain = {space for space in spaces if "{" not in space}
         patterns = [compile_template_pattern(space) for space in spaces - plain]
-        listed = found.namespaces() if patterns else ()
+        listed = found.top_level_namespaces() if patterns else ()
         spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
         there = (
             f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)

@@ -67,7 +67,7 @@ class SecondaryTables:
         self._delivering: dict[str, Future[Mapping[str, DeliveryOutcome]]] = {}
         self._looked = False
 
-    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+    def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         """Read tables at once, but for busy and unreachable ones: they are left out."""
         free = [name for name in tables if not self._is_delivery_running(name)]
         views = self.call_each(self._try_read_view, free)
@@ -81,7 +81,7 @@ class SecondaryTables:
         loaded."""
         spaces = {name.rpartition(".")[0] for name in tables}
         there = {f"{space}.{short}" for space in sorted(spaces) for short in self._listed(space)}
-        found = self.read_views(sorted(set(tables) - there)) if set(tables) - there else {}
+        found = self.try_read_views(sorted(set(tables) - there)) if set(tables) - there else {}
         return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
 
     def stage(

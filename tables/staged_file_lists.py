@@ -111,23 +111,27 @@ class StagedFileLists:
     def delete_lists_no_longer_pending(
         self,
         location: str,
-        before: Epoch,
-        pending: frozenset[str],
-        newest: TransactionId | None = None,
+        before_epoch: Epoch,
+        pending_lists: frozenset[str],
+        newest_delivered: TransactionId | None = None,
     ) -> None:
         """Delete old ones of earlier epochs that are pending nowhere: delivered ones, or never
         decided.
 
-        In the epoch of the ``newest`` delivery only later ones are deleted.
+        In the epoch of the ``newest_delivered`` only later ones are deleted.
         """
         until_ms = time.time() * 1000 - self._kept_ms
         root = f"{location}/metadata/headgate/{self._sink}"
         loose = [
             path
             for path, epoch, number in self._old_lists_below(root, until_ms)
-            if epoch < before
-            and path not in pending
-            and not (newest and epoch == newest.epoch and number <= newest.number)
+            if epoch < before_epoch
+            and path not in pending_lists
+            and not (
+                newest_delivered
+                and epoch == newest_delivered.epoch
+                and number <= newest_delivered.number
+            )
         ]
         delete_quietly(self._files, loose)
 

@@ -275,8 +275,8 @@ class _Secondaries:
     def __init__(self, life: Life, tables: AllSecondaryTables) -> None:
         self._life, self._tables = life, tables
 
-    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        return self._tables.read_views(tables)
+    def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        return self._tables.try_read_views(tables)
 
     def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         return self._tables.find_missing_tables(tables)

@@ -26,7 +26,7 @@ def reader_with_value_check(
 
     def read_checked(chunk: Chunk) -> Read:
         result = read(chunk)
-        unfit = values.find_unsupported(result.rows)
+        unfit = values.find_unsupported_rows(result.rows)
         if not unfit:
             return result
         bad = {row: why for reasons, _ in result.bad for row, why in reasons.items()}

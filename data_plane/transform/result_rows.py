@@ -196,7 +196,7 @@ class ResultRows:
                 for field in self._schema
             ]
             rows = pa.RecordBatch.from_arrays(filled, schema=self._schema)
-            reasons = self._values.find_unsupported(rows) if self._values else {}
+            reasons = self._values.find_unsupported_rows(rows) if self._values else {}
         if reasons:
             bad = list(reasons)
             row, reason = min(reasons.items())

@@ -42,7 +42,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,
     sink_data_folder,
 )
-from headgate.tables.iceberg.maintenance.files_to_delete import now_s
+from headgate.tables.iceberg.maintenance.files_to_delete import boottime_s
 from headgate.tables.iceberg.pending_manifests import require_rewritable_files_per_partition
 from headgate.tables.iceberg.upsert.position_deletes import Positions, sorted_positions_of
 
@@ -146,7 +146,7 @@ class Rewriting:
 
         Raises ``Stopped`` and what storage raises; then no file is left behind.
         """
-        since_s = now_s()
+        since_s = boottime_s()
         done: list[tuple[CandidateFile, ...]] = []
         files: list[DataFiles] = []
         finished: list[WrittenFile] = []

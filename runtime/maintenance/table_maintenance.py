@@ -223,12 +223,12 @@ class Round:
         )
         outcome = retry_until_settled(replacement.try_commit, self.quiet, self.ending)
         if outcome is Settled.LANDED:
-            self.done.compacted_files += len(written.removed_paths)
+            self.done.compacted_files += len(written.source_paths)
             self.done.into_files += len(written.files)
             _log.info(
                 "%s: compacted %d small files into %d",
                 self.table,
-                len(written.removed_paths),
+                len(written.source_paths),
                 len(written.files),
                 extra=event_extra(LogEvent.TABLE_COMPACTED, table=self.table),
             )

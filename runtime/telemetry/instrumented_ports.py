@@ -172,8 +172,8 @@ class MeteredSecondaries:
         self._count = count
         self._delivered = delivered
 
-    def read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        return self._secondaries.read_views(tables)
+    def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        return self._secondaries.try_read_views(tables)
 
     def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         return self._secondaries.find_missing_tables(tables)

@@ -49,7 +49,7 @@ class LogEntry:
         return {key: value for key, value in self.commit_info.items() if isinstance(value, str)}
 
     @property
-    def committed_ms(self) -> int:
+    def committed_ms_or_zero(self) -> int:
         at_ms = self.commit_info.get("timestamp")
         return at_ms if isinstance(at_ms, int) else 0
 
@@ -216,14 +216,14 @@ class Walk:
         changes = any(action.get("dataChange", True) for action in (*added, *removed))
         digest = Digest(
             version=entry.version,
-            committed_ms=entry.committed_ms,
+            committed_ms=entry.committed_ms_or_zero,
             properties={
                 k: v for k, v in entry.commit_properties.items() if _is_commit_record_property(k)
             },
             operation=entry.operation,
             replaces=entry.is_restore or not changes,
             added_files=len(added),
-            added_rows=sum(map(row_count_of, added)),
+            added_rows=sum(map(row_count_or_zero, added)),
             row_deletes=sum(map(_deletion_vector_row_count, added)),
         )
         for add in added:
@@ -234,7 +234,7 @@ class Walk:
 
     def _note_added_file(self, add: Mapping[str, Any], version: int) -> None:
         for digest in self._removed_by.pop(add["path"], ()):
-            digest.removed_rows += row_count_of(add)
+            digest.removed_rows += row_count_or_zero(add)
         path = unquote(add["path"])
         if path in self._sought:
             self._sought.discard(path)
@@ -242,14 +242,14 @@ class Walk:
 
     def _note_removed_file(self, remove: Mapping[str, Any], digest: Digest) -> None:
         """Count removed rows: a remove need not have the count, but an older version's add did."""
-        if rows := row_count_of(remove):
+        if rows := row_count_or_zero(remove):
             digest.removed_rows += rows
         elif not digest.replaces:
             self._removed_by.setdefault(remove["path"], []).append(digest)
 
 
-def row_count_of(action: Mapping[str, Any]) -> int:
-    """Return the count in its statistics."""
+def row_count_or_zero(action: Mapping[str, Any]) -> int:
+    """Return the count in its statistics; 0 where they have none."""
     return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
 
 

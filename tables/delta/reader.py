@@ -22,7 +22,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
     build_history,
 )
-from headgate.tables.delta.log import Digest, Walk, row_count_of
+from headgate.tables.delta.log import Digest, Walk, row_count_or_zero
 from headgate.tables.delta.open_table import DeltaLocation, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.neutral_schema import with_absent_columns_filled
@@ -79,7 +79,8 @@ class DeltaReader:
         if entry is None:
             return None
         return [
-            (self._address_of(unquote(add["path"])), row_count_of(add)) for add in entry.add_actions
+            (self._address_of(unquote(add["path"])), row_count_or_zero(add))
+            for add in entry.add_actions
         ]
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
@@ -135,7 +136,7 @@ class DeltaReader:
             if entry is None:
                 break
             walk.add_entry(entry)
-            if newest and newest.is_satisfied_by(len(walk.digests), entry.committed_ms):
+            if newest and newest.is_satisfied_by(len(walk.digests), entry.committed_ms_or_zero):
                 break
         return walk
 

@@ -26,16 +26,16 @@ _MARKED = re.compile(f'"{_MARK}([-0-9.]+)"')
 """A number with all of its digits, while it is a text that no value can be."""
 
 
-def statistics_json(records: int, facts: FileFacts, types: Mapping[Path, Type]) -> str:
-    nested: dict[str, Any] = {"numRecords": records, "minValues": {}, "maxValues": {}}
+def statistics_json(row_count: int, file_facts: FileFacts, types: Mapping[Path, Type]) -> str:
+    nested: dict[str, Any] = {"numRecords": row_count, "minValues": {}, "maxValues": {}}
     nested["nullCount"] = {}
-    bounds = (("minValues", facts.minimum, -0.0), ("maxValues", facts.maximum, 0.0))
+    bounds = (("minValues", file_facts.minimum, -0.0), ("maxValues", file_facts.maximum, 0.0))
     for key, known, zero in bounds:
         for path, value in known.items():
             bound = bound_as_json(types[path], value)
             if bound is not None:
                 _put_nested(nested[key], path, zero if _is_float_zero(bound) else bound)
-    for path, nulls in facts.nulls.items():
+    for path, nulls in file_facts.nulls.items():
         _put_nested(nested["nullCount"], path, nulls)
     return _MARKED.sub(r"\1", json.dumps(nested, default=_mark_decimal))
 

@@ -18,7 +18,7 @@ class SupportedYears:
 
     partition_types: Mapping[str, str]
 
-    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported_rows(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         reasons: dict[int, str] = {}
         for name, column_type in self.partition_types.items():
             values = rows.column(name).cast(pa.int32() if column_type == "date" else pa.int64())

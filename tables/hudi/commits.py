@@ -173,14 +173,14 @@ class HudiCommits:
         landed = self._reservations.find_landed_commits(
             lambda instant: (
                 None
-                if java.is_completed(meta, instant)
+                if java.is_completed_on_active_timeline(meta, instant)
                 else java.archived_completion_time(meta, instant)
             )
         )
         kept = landed[0] if landed else None
         archived = {each.instant for each in landed}
         self._require_no_resurrected_instants(
-            lambda it: it in archived or java.is_completed(meta, it)
+            lambda it: it in archived or java.is_completed_on_active_timeline(meta, it)
         )
         self._require_unforked(ours, landed)
         if kept and kept.tag > (tag or 0):
@@ -318,7 +318,7 @@ class HudiCommits:
     def _begin_instant(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: put the instant on the timeline; H7: continue one that was begun."""
         meta = java.load_meta_client()
-        if java.is_completed(meta, instant):
+        if java.is_completed_on_active_timeline(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
         if instant in self._reservations.forbidden_instants():
             return rolled_back_refusal(instant)
@@ -376,7 +376,7 @@ class HudiCommits:
         if behind := lost_lock_detection.why_clock_is_behind(view.head):
             return Refused(behind)
         meta = java.load_meta_client()
-        if instant in self._reservations.forbidden_instants() or java.is_rolling_back(
+        if instant in self._reservations.forbidden_instants() or java.is_being_rolled_back(
             meta, instant
         ):
             return rolled_back_refusal(instant)
@@ -437,7 +437,7 @@ class HudiCommits:
         """H5: clean up; late participants write after their transaction, and nobody reads that."""
         meta = java.load_meta_client()
         for instant in sorted(self._unfinished_instants(java, meta)):
-            if java.is_completed(meta, instant):
+            if java.is_completed_on_active_timeline(meta, instant):
                 self._reservations.remove_uncommitted_files(
                     instant, _paths_of(java.file_statistics(meta, instant))
                 )
@@ -455,14 +455,14 @@ class HudiCommits:
             self._reservations.forbidden_instants(),
         )
 
-        def find_added_files(instant: str) -> Collection[str] | None:
+        def find_committed_files(instant: str) -> Collection[str] | None:
             if instant in condemned:
                 return ()
-            if instant in noted and java.is_completed(meta, instant):
+            if instant in noted and java.is_completed_on_active_timeline(meta, instant):
                 return _paths_of(java.file_statistics(meta, instant))
             return None
 
-        return cache(find_added_files)
+        return cache(find_committed_files)
 
 
 def rolled_back_refusal(instant: str) -> Refused:

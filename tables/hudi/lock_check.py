@@ -24,26 +24,29 @@ _KNOW_THEIR_OWNER = {
 _PORT = 2181
 
 
-def require_fencing_lock(table: str, given: Mapping[str, str], where: str) -> None:
+def require_fencing_lock(
+    table: str, lock_settings: Mapping[str, str], settings_section: str
+) -> None:
     """Raise ``HudiUnsafe`` for a lock that does not fence, and for one that cannot be taken.
 
     Hudi itself would report a missing setting at each commit, and the commit would be tried again.
     """
-    provider = given.get(PROVIDER, "")
+    provider = lock_settings.get(PROVIDER, "")
     needed = _KNOW_THEIR_OWNER.get(provider)
     if needed is None:
         raise HudiUnsafe(
             f"{table}: {PROVIDER} is {provider or 'not set'}; a lock that others can free fences "
             "nobody",
-            f"set it in {where} to {next(iter(_KNOW_THEIR_OWNER))}, with {URL} and {BASE_PATH}",
+            f"set it in {settings_section} to {next(iter(_KNOW_THEIR_OWNER))}, with {URL} and "
+            f"{BASE_PATH}",
         )
-    if missing := [key for key in needed if not given.get(key, "").strip()]:
+    if missing := [key for key in needed if not lock_settings.get(key, "").strip()]:
         raise HudiUnsafe(
             f"{table}: {' and '.join(missing)} is not set, and {provider.rpartition('.')[2]} takes "
             "no lock without it",
-            f"set it in {where}, to what all writers of the table use",
+            f"set it in {settings_section}, to what all writers of the table use",
         )
-    list(parse_zookeeper_addresses(table, given[URL]))
+    list(parse_zookeeper_addresses(table, lock_settings[URL]))
 
 
 def parse_zookeeper_addresses(table: str, url: str) -> Iterator[tuple[str, int]]:

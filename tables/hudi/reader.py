@@ -234,17 +234,19 @@ class HudiReader:
         )
 
 
-def _counts_agree(keys: KeyCounts, brought: list[Statistics], *, inserts_too: bool) -> bool:
+def _counts_agree(
+    key_counts: KeyCounts, hudi_statistics: list[Statistics], *, inserts_too: bool
+) -> bool:
     """Return whether Hudi's counts match the record's key counts.
 
     ``inserts_too``: including how many of the rows are new.
     """
-    inserted = sum(each.inserted for each in brought)
-    written = inserted + sum(each.updated for each in brought)
+    inserted = sum(each.inserted for each in hudi_statistics)
+    written = inserted + sum(each.updated for each in hudi_statistics)
     return (
-        keys.inserted + keys.updated == written
-        and keys.deleted == sum(each.deleted for each in brought)
-        and (keys.inserted == inserted or not inserts_too)
+        key_counts.inserted + key_counts.updated == written
+        and key_counts.deleted == sum(each.deleted for each in hudi_statistics)
+        and (key_counts.inserted == inserted or not inserts_too)
     )
 
 

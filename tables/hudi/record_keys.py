@@ -44,7 +44,7 @@ class SupportedTexts:
     key: tuple[str, ...]
     folders: HudiFileMarking
 
-    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported_rows(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         reasons: dict[int, str] = {}
         for name in self.folders.partition_by:
             values = _text_column_or_none(rows, name)

@@ -31,7 +31,7 @@ STORAGE = frozenset({*_KEYS, *_BOUNDS, *_PARTICIPANTS, _VIRTUAL, "s3.endpoint"})
 _PROVIDERS = "org.apache.hadoop.fs.s3a."
 
 
-def normalized_location(location: str) -> str:
+def require_supported_location(location: str) -> str:
     """Return where a table lies: ``file:///...`` or ``s3://...``. Raises ``ConfigurationError``."""
     if (folder := local_folder_path(location)) is not None:
         if ANY not in location and ".." not in folder.parts:

@@ -29,9 +29,13 @@ from headgate.tables.hudi.columns import (
 )
 from headgate.tables.hudi.lock_check import check_lock_server
 from headgate.tables.hudi.record_keys import require_supported_key
-from headgate.tables.hudi.s3_locations import normalized_location, select_store_properties
+from headgate.tables.hudi.s3_locations import require_supported_location, select_store_properties
 from headgate.tables.hudi.table_properties import HudiLocation
-from headgate.tables.hudi.write_configuration import KEY, require_no_ignored_settings, table_type_of
+from headgate.tables.hudi.write_configuration import (
+    KEY,
+    require_known_table_type,
+    require_no_ignored_settings,
+)
 from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.file_store import folder_names_in
 
@@ -60,7 +64,7 @@ class HudiFormat(TableFormat):
             )
         section = "table.properties" if spec.primary is None else "tables.create.properties"
         storage = spec.storage.keys() - select_store_properties(
-            normalized_location(spec.location), spec.storage
+            require_supported_location(spec.location), spec.storage
         )
         require_no_ignored_settings(section, spec.properties, storage, create=spec.create)
         if spec.key and KEY in spec.properties:
@@ -68,7 +72,7 @@ class HudiFormat(TableFormat):
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"
             )
         HudiLocation.from_spec(spec)
-        table_type_of(spec.properties)
+        require_known_table_type(spec.properties)
         if spec.create:
             avro_schema_of(spec.name, spec.columns, spec.comments)
             require_partitionable(spec.columns, spec.partition_by)
@@ -133,7 +137,9 @@ class HudiFormat(TableFormat):
         schema = avro_schema_of(place.table_name, spec.columns, spec.comments)
         place.store_own_properties(spec.properties)
         try:
-            create_hudi_table(place, schema, spec.partition_by, table_type_of(spec.properties))
+            create_hudi_table(
+                place, schema, spec.partition_by, require_known_table_type(spec.properties)
+            )
         except HudiMissing:
             raise
         except Exception as error:

@@ -35,7 +35,7 @@ from headgate.tables.hudi.record_keys import (
 )
 from headgate.tables.hudi.s3_locations import (
     hadoop_settings,
-    normalized_location,
+    require_supported_location,
     select_store_properties,
     to_hadoop_address,
 )
@@ -113,7 +113,7 @@ class HudiLocation:
     @classmethod
     def from_spec(cls, spec: TableSpec) -> HudiLocation:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
-        location = normalized_location(spec.location)
+        location = require_supported_location(spec.location)
         follows, given = spec.primary is not None and not spec.ledger, spec.properties
         keyed = spec.key is not None
         if spec.primary is not None:
@@ -246,7 +246,7 @@ class HudiLocation:
             url_encoded=properties.get(URL_ENCODED, "false") == "true",
         )
         require_no_reserved_names(self.name, columns)
-        self._require_supported_columns(columns, marking, keys)
+        self._require_key_and_folder_columns_fit(columns, marking, keys)
         if self.key:
             self._require_supported_key(properties, columns, partitions)
         return TableConfig(
@@ -269,7 +269,7 @@ class HudiLocation:
         except ConfigurationError as error:
             raise TableUnfit(f"Hudi table {self.name}: {error.message}", error.hint) from None
 
-    def _require_supported_columns(
+    def _require_key_and_folder_columns_fit(
         self, columns: Struct, marking: HudiFileMarking, keys: tuple[str, ...]
     ) -> None:
         for column in columns.fields:

@@ -246,13 +246,13 @@ class HudiKeyedJava(HudiJava):
         return [columns[name] for name in names]
 
 
-def _column_of_deleted_row(column: Any, keys: Any, partition: str) -> Any:
+def _column_of_deleted_row(column: Any, key_frame: Any, partition_column: str) -> Any:
     """Return a column's value for a deleted row: only the key columns are read."""
     from pyspark.sql import functions as f
 
-    if column.name in keys.columns:
+    if column.name in key_frame.columns:
         return f.col(quote_column(column.name))
-    value = DELETES if column.name == partition else _empty_value(column.dataType)
+    value = DELETES if column.name == partition_column else _empty_value(column.dataType)
     return f.lit(value).cast(column.dataType).alias(column.name)
 
 

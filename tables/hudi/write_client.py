@@ -65,8 +65,8 @@ def is_ghost_compacted(metadata_timeline: Any, instant: str) -> bool:
     return ghost is not None and max(compactions, default="") >= ghost
 
 
-def _completed_instants(written: Any, action: str) -> Iterator[Any]:
-    instants = written.filterCompletedInstants().getInstants()
+def _completed_instants(timeline: Any, action: str) -> Iterator[Any]:
+    instants = timeline.filterCompletedInstants().getInstants()
     return (instant for instant in instants if str(instant.getAction()) == action)
 
 
@@ -144,7 +144,7 @@ class HudiJava:
         commits = (i for i in timeline.getInstants() if str(i.getAction()) in _COMMITS)
         return frozenset(str(instant.requestedTime()) for instant in commits)
 
-    def is_completed(self, meta: Any, instant: str) -> bool:
+    def is_completed_on_active_timeline(self, meta: Any, instant: str) -> bool:
         return bool(meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant))
 
     def file_statistics(self, meta: Any, instant: str) -> list[Statistics]:
@@ -276,7 +276,7 @@ class HudiJava:
             self.close()  # the write client has the metadata table open
         self._roll_back(instant)
 
-    def is_rolling_back(self, meta: Any, instant: str) -> bool:
+    def is_being_rolled_back(self, meta: Any, instant: str) -> bool:
         """Return whether a rollback of it is under way, which may have removed files already."""
         service = self._open_or_reuse_write_client().getTableServiceClient()
         return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003

@@ -127,15 +127,17 @@ WITH_KEY = (
 )
 
 
-def require_safe_settings(table: str, given: Mapping[str, str], where: str, *, keyed: bool) -> None:
+def require_safe_settings(
+    table: str, settings: Mapping[str, str], settings_section: str, *, keyed: bool
+) -> None:
     """Raise ``HudiUnsafe`` for the first of them that is set."""
     for refusal in (*ALWAYS, *(WITH_KEY if keyed else WITHOUT_KEY)):
         for key in refusal.keys:
-            value = given.get(key, "").strip()
+            value = settings.get(key, "").strip()
             if value and value.upper() not in refusal.accepted:
                 raise HudiUnsafe(
                     f"{table}: {key} = {value}, but {refusal.why}",
-                    f"remove {key} from {where} (docs/table-formats/hudi.md)",
+                    f"remove {key} from {settings_section} (docs/table-formats/hudi.md)",
                 )
 
 
@@ -233,19 +235,23 @@ def secondary_properties(
 
 
 def require_no_ignored_settings(
-    section: str, properties: Mapping[str, str], storage: Collection[str], *, create: bool
+    section: str,
+    properties: Mapping[str, str],
+    other_catalog_keys: Collection[str],
+    *,
+    create: bool,
 ) -> None:
     """Raise ``ConfigurationError`` for keys of the sink file that would have no effect.
 
-    ``section`` is where the properties are; ``storage``: keys of [catalog.properties] other than
-    the store's.
+    ``section`` is where the properties are; ``other_catalog_keys``: keys of [catalog.properties]
+    other than the store's.
     """
     for where, begin, keys, also in (
         (section, HOODIE, [key for key in properties if not key.startswith(OURS)], ""),
         (
             "catalog.properties",
             SPARK,
-            storage,
+            other_catalog_keys,
             ", and of a table on S3 those in docs/table-formats/hudi.md",
         ),
     ):
@@ -263,7 +269,7 @@ def require_no_ignored_settings(
             )
 
 
-def table_type_of(properties: Mapping[str, str]) -> str:
+def require_known_table_type(properties: Mapping[str, str]) -> str:
     """Return how a new table stores its updates. Raises ``HudiUnsafe`` for unknown types."""
     name = properties.get(TYPE, _TYPES[0]).upper()
     if name not in _TYPES:

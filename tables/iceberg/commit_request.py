@@ -47,7 +47,7 @@ from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 _FOREVER_MS = 2**63 - 1
 
 
-class AssertNumberFree(AssertTableUUID):
+class AssertSequenceNumberFree(AssertTableUUID):
     """For a REST server the UUID; where pyiceberg itself checks, also that no other snapshot has
     the next sequence number. Servers check that themselves, pyiceberg in version 3 does not."""
 
@@ -67,10 +67,10 @@ class AssertNumberFree(AssertTableUUID):
 class CommitRequest:
     """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
 
-    ``metadata`` is the table as ``base`` shows it. ``back``: where to, if it does not continue the
-    head. ``key``: a keyed table's, which the first claim stores. ``read_once``: paths of key files.
-    ``fence``: what else the summary carries (TAKEOVER-11). ``deletes``: what they do from now on,
-    if that is to be stored (KEY-13).
+    ``metadata`` is the table as ``base`` shows it. ``rollback_target``: the snapshot that it
+    continues instead of the head. ``key``: a keyed table's, which the first claim stores.
+    ``read_once``: paths of key files. ``fence``: what else the summary carries (TAKEOVER-11).
+    ``deletes``: what they do from now on, if that is to be stored (KEY-13).
     """
 
     base: TableView
@@ -81,7 +81,7 @@ class CommitRequest:
     files: list[ManifestDataFile]
     snapshot_id: int
     staged: list[StagedManifest] = field(default_factory=list)
-    back: RollbackSnapshot | None = None
+    rollback_target: RollbackSnapshot | None = None
     forgets: frozenset[str] = frozenset()
     deletions: Deletions = field(default_factory=Deletions)
     key: str | None = None
@@ -91,8 +91,8 @@ class CommitRequest:
 
     @property
     def parent_snapshot(self) -> Snapshot | None:
-        if self.back is not None:
-            kept = self.back.snapshot_id
+        if self.rollback_target is not None:
+            kept = self.rollback_target.snapshot_id
             return None if kept is None else self.metadata.snapshot_by_id(kept)
         start = next_parent_ref(self.metadata, self.branch)
         return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
@@ -103,7 +103,7 @@ class CommitRequest:
 
     def requirements(self) -> tuple[TableRequirement, ...]:
         """Rule TABLE-3: require UUID, tag and branch head as ``base`` was read."""
-        same_table = AssertNumberFree(self.metadata)
+        same_table = AssertSequenceNumberFree(self.metadata)
         if not self.metadata.snapshots:
             # Catalogs accept no ref but main here. That is enough: a faster writer, on whatever
             # branch, has set main too.
@@ -160,13 +160,13 @@ class CommitRequest:
         return {marker: "true", **key}
 
     def _tag_updates_keeping_old_head(self) -> tuple[TableUpdate, ...]:
-        if self.back is None:
+        if self.rollback_target is None:
             return ()
         kept = SetSnapshotRefUpdate(
-            ref_name=self.back.kept_as,
+            ref_name=self.rollback_target.kept_as,
             type=SnapshotRefType.TAG,
             snapshot_id=self.base.head or 0,
-            max_ref_age_ms=self.back.kept_ms,
+            max_ref_age_ms=self.rollback_target.kept_ms,
             max_snapshot_age_ms=None,
             min_snapshots_to_keep=None,
         )

@@ -103,27 +103,31 @@ def _is_first_snapshot(snapshot: Snapshot, manifests: Sequence[ManifestFile]) ->
     return snapshot.parent_snapshot_id is None and all(own)
 
 
-def to_written_file(table: Table, entry: Mapping[str, Any]) -> WrittenFile:
+def to_written_file(table: Table, announced_file: Mapping[str, Any]) -> WrittenFile:
     """Return a data file that the connector announced, as a commit takes it.
 
     Raises ``ValueError`` for one that does not fit the table's partition specs.
     """
-    spec_id = int(entry.get("spec_id") or 0)
+    spec_id = int(announced_file.get("spec_id") or 0)
     spec = table.specs().get(spec_id)
-    values = list((entry.get("partition") or {}).values())
+    values = list((announced_file.get("partition") or {}).values())
     if spec is None or len(values) != len(spec.fields):
-        raise ValueError(f"{entry['file_path']} is of partition spec {spec_id}, which is not there")
+        raise ValueError(
+            f"{announced_file['file_path']} is of partition spec {spec_id}, which is not there"
+        )
     types = [field.field_type for field in spec.partition_type(table.schema()).fields]
     detail = FileDetail(
         spec_id=spec_id,
         partition=tuple(_bytes_of_value(t, value) for t, value in zip(types, values, strict=True)),
-        file_format=str(entry["file_format"]).lower(),
-        sort_order_id=entry.get("sort_order_id"),
-        split_offsets=tuple(entry.get("split_offsets") or ()),
-        **{name: _by_column_id(entry.get(name)) for name in _METRICS},
+        file_format=str(announced_file["file_format"]).lower(),
+        sort_order_id=announced_file.get("sort_order_id"),
+        split_offsets=tuple(announced_file.get("split_offsets") or ()),
+        **{name: _by_column_id(announced_file.get(name)) for name in _METRICS},
     )
     return detail.to_written_file(
-        entry["file_path"], entry["record_count"], entry["file_size_in_bytes"]
+        announced_file["file_path"],
+        announced_file["record_count"],
+        announced_file["file_size_in_bytes"],
     )
 
 

@@ -45,9 +45,9 @@ class FileDetail:
     upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
     split_offsets: tuple[int, ...] = ()
 
-    def to_written_file(self, path: str, records: int, size_bytes: int) -> WrittenFile:
+    def to_written_file(self, path: str, row_count: int, size_bytes: int) -> WrittenFile:
         """Return the written file with this detail."""
-        return WrittenFile(path, records, size_bytes, detail=self.encode())
+        return WrittenFile(path, row_count, size_bytes, detail=self.encode())
 
     def encode(self) -> bytes:
         form: dict[str, Any] = {part.name: getattr(self, part.name) for part in fields(self)}

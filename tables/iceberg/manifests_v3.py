@@ -62,10 +62,9 @@ def read_live_entries(io: FileIO, manifest: ManifestFile) -> Iterator[ManifestEn
         yield entry
 
 
-def clear_first_row_id(file: DataFile) -> DataFile:
-    """Return the file as one whose rows have yet to be numbered."""
+def clear_first_row_id(file: DataFile) -> None:
+    """Change the file into one whose rows have yet to be numbered."""
     file[_OF_FILE] = None
-    return file
 
 
 def manifest_without_first_row_id(manifest: ManifestFile) -> ManifestFile:

@@ -188,8 +188,9 @@ def _read_spec_id_and_files(io: FileIO, manifest: str) -> tuple[int, list[Manife
     """Fetch a staged manifest, once; return its partition spec and its files."""
     with read_manifest_entries.open_manifest(io, manifest, manifests_v3.VERSION) as staged:
         spec_id = int(staged.header.meta["partition-spec-id"])
-        files = [manifests_v3.clear_first_row_id(entry.data_file) for entry in staged]
+        files = [entry.data_file for entry in staged]
     for file in files:
+        manifests_v3.clear_first_row_id(file)
         file.spec_id = spec_id
     return spec_id, files
 
@@ -232,17 +233,19 @@ def _manifest_list_entry(
 
 
 def find_undecided_manifests(
-    table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]
+    table: Table, sink: SinkName, before_epoch: Epoch, pending_manifests: frozenset[str]
 ) -> list[str]:
     """Return manifests that coordinators of earlier epochs staged and never decided (PENDING-2).
 
     An earlier epoch decides nothing any more. What it decided was delivered, or is among the
-    ``pending``, which include expired pending commits; any other manifest that no snapshot lists
-    belongs to nobody. Only where storage can be listed.
+    ``pending_manifests``, which include expired pending commits; any other manifest that no
+    snapshot lists belongs to nobody. Only where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
-    old = [path for path, epoch in _staged_manifests_with_epochs(table, root) if epoch < before]
-    loose = {path for path in old if path not in pending}
+    old = [
+        path for path, epoch in _staged_manifests_with_epochs(table, root) if epoch < before_epoch
+    ]
+    loose = {path for path in old if path not in pending_manifests}
     if not loose:
         return []
     # A delivered draft is a manifest of the table now, and is pending no more: all snapshots are

@@ -200,7 +200,7 @@ class IcebergReader:
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
-    def doubtful_deletes_below(self) -> Offsets | Anywhere:
+    def end_offsets_of_doubtful_deletes(self) -> Offsets | Anywhere:
         name = on_delete_property(self._sink)
         before = DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
         return Anywhere.ANYWHERE if before is None else before
@@ -299,9 +299,9 @@ def _read_live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
     ]
 
 
-def _footer_size(end: bytes) -> int:
+def _footer_size(last_bytes: bytes) -> int:
     """Return the length of a Parquet file's footer, with what stands behind it."""
-    return int.from_bytes(end[-8:-4], "little") + 8
+    return int.from_bytes(last_bytes[-8:-4], "little") + 8
 
 
 def _row_count_in_footer(io: FileIO, file: LiveFile) -> int:

@@ -191,16 +191,16 @@ class IcebergTable:
         return self._commit(attempt, target)
 
     def _commit(
-        self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
+        self, attempt: CommitAttempt, rollback_target: RollbackSnapshot | None = None
     ) -> CommitOutcome:
-        prepared = self.prepare_commit(attempt, back)
+        prepared = self.prepare_commit(attempt, rollback_target)
         return self.send_commit(prepared) if isinstance(prepared, PreparedCommit) else prepared
 
     def prepare_commit(
-        self, attempt: CommitAttempt, back: RollbackSnapshot | None = None
+        self, attempt: CommitAttempt, rollback_target: RollbackSnapshot | None = None
     ) -> PreparedCommit | CommitOutcome:
         """Write what the call needs; return an outcome if there is nothing to send."""
-        assert back is None or not (attempt.files or attempt.pending_commits), (
+        assert rollback_target is None or not (attempt.files or attempt.pending_commits), (
             "going back adds nothing"
         )
         try:
@@ -213,7 +213,7 @@ class IcebergTable:
         if self._have_refs_moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
         self._require_columns_kept(table, attempt.files)
-        proposal = replace(self._build_request(table, attempt), back=back)
+        proposal = replace(self._build_request(table, attempt), rollback_target=rollback_target)
         try:
             proposal = with_staged_manifests_and_deletions(table, proposal, attempt, self._keyed)
             if self._keeps_columns:
@@ -376,7 +376,8 @@ class IcebergTable:
         deletes = ""
         if self._keyed is not None or brings_rows:  # a person's claim does not touch the key
             self._require_same_key(table.metadata, key)
-            deletes = self._require_same_delete_choice(table.metadata)
+            self._require_same_delete_choice(table.metadata)
+            deletes = self._first_on_delete_choice_to_store(table.metadata)
         elif attempt.changes_deletes:
             deletes = self._changed_on_delete_choice_to_store(
                 table.metadata, attempt.record.offsets
@@ -424,15 +425,21 @@ class IcebergTable:
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_key(self._identifier, stored, key, filled=filled)
 
-    def _require_same_delete_choice(self, metadata: TableMetadata) -> str:
-        """KEY-13: return what a first claim stores; refuse what differs from the stored choice."""
+    def _require_same_delete_choice(self, metadata: TableMetadata) -> None:
+        """KEY-13: refuse what differs from the stored choice."""
         if self._deleted_at is None:
-            return ""
+            return
         stored, schema = self._stored_on_delete(metadata), metadata.schema()
         column = mark_column_id_or_missing(schema, self._deleted_at)
         filled = claim_marker_property(self._sink) in metadata.properties
         require_same_on_delete(self._identifier, schema, stored, column, filled=filled)
-        return "" if filled or column is None else DeleteChoice(column).property_text
+
+    def _first_on_delete_choice_to_store(self, metadata: TableMetadata) -> str:
+        """KEY-13: return what a first claim stores; an empty text if there is nothing to store."""
+        if self._deleted_at is None or claim_marker_property(self._sink) in metadata.properties:
+            return ""
+        column = mark_column_id_or_missing(metadata.schema(), self._deleted_at)
+        return "" if column is None else DeleteChoice(column).property_text
 
     def _changed_on_delete_choice_to_store(self, metadata: TableMetadata, offsets: Offsets) -> str:
         stored = self._stored_on_delete(metadata)

@@ -95,7 +95,7 @@ class IcebergFormat(TableFormat):
         except OSError as error:
             raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
 
-    def namespaces(self) -> Collection[str]:
+    def top_level_namespaces(self) -> Collection[str]:
         return [".".join(identifier) for identifier in self.catalog.list_namespaces()]
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:

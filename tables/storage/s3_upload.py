@@ -135,14 +135,14 @@ class S3Upload:
             self._failure = error
             raise
 
-    def _finish(self, whole: bytes) -> None:
+    def _finish(self, last_bytes: bytes) -> None:
         if self._aborted:
             self._abort_upload()
             return
         if self._upload is None:
-            self._store.put(self._bucket, self._key, whole)
+            self._store.put(self._bucket, self._key, last_bytes)
             if self._written is not None:
-                self._written(whole)
+                self._written(last_bytes)
             return
         try:
             parts = [part.result() for part in self._parts]
@@ -151,9 +151,9 @@ class S3Upload:
             wait([storage_thread_pool().submit(self._abort_upload)], _MOMENT_S)
             raise
 
-    def _complete(self, upload: str, parts: list[str]) -> None:
+    def _complete(self, upload_id: str, etags: list[str]) -> None:
         try:
-            self._store.complete_upload(self._bucket, self._key, upload, parts)
+            self._store.complete_upload(self._bucket, self._key, upload_id, etags)
         except UploadUnknown:
             # The first answer was lost, and the second request found the upload done. The name is
             # unique: an object of this size there is ours.

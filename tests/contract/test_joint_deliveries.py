@@ -66,7 +66,7 @@ class Lake:
 
     def pending(self, number: int) -> list[CommitAttempt]:
         """What transaction ``number`` brings to each table."""
-        views = self.secondaries.read_views(tuple(self.worlds))
+        views = self.secondaries.try_read_views(tuple(self.worlds))
         attempts = []
         for name, world in self.worlds.items():
             pending_commit = stage(world, world.open(), number, number)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ class Lake:
     def delivers_what_is_left(self, deliveries: list[CommitAttempt]) -> Outcomes:
         """As the coordinator: what a read of the secondary tables shows as delivered is not
         delivered again."""
-        views = self.secondaries.read_views([delivery.base.table for delivery in deliveries])
+        views = self.secondaries.try_read_views([delivery.base.table for delivery in deliveries])
         left = []
         for delivery in deliveries:
             view = views[delivery.base.table]
@@ -138,7 +138,7 @@ def test_one_call_delivers_all(lake: Lake) -> None:
 
 def test_an_outcome_shows_the_table_as_a_read_does(lake: Lake) -> None:
     outcomes = lake.delivers(lake.pending(1))
-    views = lake.secondaries.read_views(tuple(lake.worlds))
+    views = lake.secondaries.try_read_views(tuple(lake.worlds))
     for name, outcome in outcomes.items():
         assert isinstance(outcome, Landed)
         assert outcome.view == views[name]
@@ -280,7 +280,7 @@ def test_key_4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
 
         def delivers(number: int, stale: CommitAttempt | None = None) -> list[bool]:
             pending_commit = stage(plain, plain.open(), number, number)  # type: ignore[arg-type]
-            view = secondaries.read_views(["db.beside"])["db.beside"]
+            view = secondaries.try_read_views(["db.beside"])["db.beside"]
             assert not isinstance(view, HeadgateError)
             beside = CommitAttempt(
                 view, delivery_of(pending_commit), pending_commits=(pending_commit,)

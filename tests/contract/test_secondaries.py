@@ -359,7 +359,7 @@ def test_pending_7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path:
         lambda name: held if name == "lake.one" else open_table(worlds[name]),  # type: ignore[return-value, arg-type]
         lambda: told.append("told"),
     )
-    views = secondaries.read_views(tuple(worlds))
+    views = secondaries.try_read_views(tuple(worlds))
     assert told == ["told"]
     pending_commits = [stage(world, open_table(world), 1, 10) for world in worlds.values()]
     deliveries = [
@@ -373,11 +373,11 @@ def test_pending_7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path:
     outcomes = secondaries.deliver(deliveries, 100)
     assert isinstance(outcomes["lake.one"], Unknown)
     assert isinstance(outcomes["lake.two"], Landed)
-    assert secondaries.read_views(tuple(worlds)).keys() == {"lake.two"}, (
+    assert secondaries.try_read_views(tuple(worlds)).keys() == {"lake.two"}, (
         "it is asked when it is free"
     )
     held.let_go.set()
-    while "lake.one" not in secondaries.read_views(tuple(worlds)):
+    while "lake.one" not in secondaries.try_read_views(tuple(worlds)):
         pass
     assert worlds["lake.one"].visible_file_numbers() == [10]
     assert len(told) == 2
@@ -414,5 +414,5 @@ def test_one_that_is_missing_is_named(tmp_path: Path) -> None:
     world.drop()
     secondaries = SecondaryTables(lambda _: open_table(world), threads=False)
     with pytest.raises(TableMissing):
-        secondaries.read_views((NAME,))
+        secondaries.try_read_views((NAME,))
     secondaries.close()

@@ -114,7 +114,9 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     again = world.open()
     view = claim_table(again, 2)
     java = HudiJava(world.place, world.place.read_config().schema)
-    assert not java.is_completed(java.load_meta_client(), instant_of_file(late.path))
+    assert not java.is_completed_on_active_timeline(
+        java.load_meta_client(), instant_of_file(late.path)
+    )
     world.place.folder.put(name, whole)
     for number in (1, 2):
         (file,) = world.write(rows(number), again.new_token())

@@ -137,7 +137,7 @@ class LeasedJava(HudiJava):
     def pending_instants(self, meta: Any) -> frozenset[str]:
         return frozenset(instant for instant, moment in meta.items() if not moment.done)
 
-    def is_completed(self, meta: Any, instant: str) -> bool:
+    def is_completed_on_active_timeline(self, meta: Any, instant: str) -> bool:
         return instant in meta and bool(meta[instant].done)
 
     def file_statistics(self, meta: Any, instant: str) -> list[Statistics]:
@@ -166,7 +166,7 @@ class LeasedJava(HudiJava):
             each for each in left if each >= min(meta, default="") or each in condemned
         )
 
-    def is_rolling_back(self, meta: Any, instant: str) -> bool:
+    def is_being_rolled_back(self, meta: Any, instant: str) -> bool:
         return instant in self._table.rollbacks
 
     def latest_slices(self, meta: Any) -> list[Slice]:

@@ -219,7 +219,7 @@ def determined(world: World) -> Iterator[None]:
             (uuid, "uuid4", named),
             *((place, "ThreadPoolExecutor", _Serial) for place in _WITH_THREADS),
             (file_io, "storage_thread_pool", _Serial),
-            (files_to_delete, "now_s", lambda: world.clock.now_ms / 1_000),
+            (files_to_delete, "boottime_s", lambda: world.clock.now_ms / 1_000),
             (files_to_delete, "READ_BACK_MAX_S", 1.0),
             (files_to_delete, "_DELETED_AT_ONCE", 2),
             (snapshot_expiry, "DUE_MIN", 3),

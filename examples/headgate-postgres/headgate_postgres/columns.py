@@ -125,7 +125,7 @@ def _type(table: str, found: Found) -> Type:
 class ExactValues:
     """Implements ``ValueCheck``: no text with a NUL, no time outside the years 1 to 9999."""
 
-    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported_rows(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """For each row that PostgreSQL refuses, name the column and say why."""
         found: dict[int, str] = {}
         for name, values in zip(rows.schema.names, rows.columns, strict=True):

@@ -229,14 +229,14 @@ def test_what_postgresql_does_not_hold_is_replaced_in_a_quarantine(world, aside:
     late = 253_402_300_800_000_000
     header = [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}]
     rows = batch((0, late, b"\0", header, "nul \0 in it"), *WHOLE[1:])
-    assert ExactValues().find_unsupported(rows) == {
+    assert ExactValues().find_unsupported_rows(rows) == {
         0: "timestamp: only the years 1 to 9999 are written"
     }
-    assert ExactValues().find_unsupported(rows.select(["headers", "offset"])) == {
+    assert ExactValues().find_unsupported_rows(rows.select(["headers", "offset"])) == {
         0: "headers: a text of PostgreSQL holds no NUL"
     }
     mended = world.kind.file_schema(aside).replace_unsupported(rows)
-    assert ExactValues().find_unsupported(mended) == {}
+    assert ExactValues().find_unsupported_rows(mended) == {}
     require_landed(delivers(world, 1, world.written(pa.Table.from_batches([mended]))))
     found = world.sql('SELECT "timestamp", key, headers, message FROM {} WHERE "offset" = 0')
     told = [{"key": "a\\x00b", "value": "AA=="}, {"key": None, "value": None}]

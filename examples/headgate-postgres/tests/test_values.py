@@ -106,12 +106,12 @@ def test_what_postgresql_does_not_hold_is_bad() -> None:
             "last": pa.array([late] * 4),
         }
     )
-    assert ExactValues().find_unsupported(rows) == {
+    assert ExactValues().find_unsupported_rows(rows) == {
         0: "text: a text of PostgreSQL holds no NUL",
         1: "at: only the years 1 to 9999 are written",
         2: "day: only the years 1 to 9999 are written",
     }
-    assert ExactValues().find_unsupported(rows.slice(3)) == {}
+    assert ExactValues().find_unsupported_rows(rows.slice(3)) == {}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,
     read_data_files_and_deletes,
 )
-from headgate.tables.iceberg.maintenance.files_to_delete import now_s
+from headgate.tables.iceberg.maintenance.files_to_delete import boottime_s
 from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
 from headgate.tables.iceberg.manifests import to_manifest_data_files
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
@@ -112,9 +112,9 @@ COMPACTION = "compaction"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Files with the live rows of the choice's sources. ``since_s`` (``now_s``): none is older.
+    """Files with the live rows of the choice's sources.
 
-    ``moved``: for each portion, where its rows went.
+    ``since_s`` (``boottime_s``): none is older. ``moved``: for each portion, where its rows went.
     """
 
     choice: Choice
@@ -123,7 +123,7 @@ class Written:
     moved: tuple[MovedRows, ...]
 
     @property
-    def removed_paths(self) -> frozenset[str]:
+    def source_paths(self) -> frozenset[str]:
         return frozenset(file.path for portion in self.choice.portions for file in portion)
 
 
@@ -154,7 +154,7 @@ class Replacement(MaintenanceCommit):
         *,
         age_max_s: float,
         calling: AbstractContextManager[object] | None = None,
-        clock_s: Callable[[], float] = now_s,
+        clock_s: Callable[[], float] = boottime_s,
     ) -> None:
         """``calling``: as ``MaintenanceCommit``."""
         super().__init__(catalog, identifier, of, calling)
@@ -181,7 +181,7 @@ class Replacement(MaintenanceCommit):
             return Settled.GONE
         retired = [entry.data_file for entry in deletions.retired]
         summary = self._summary(metadata, parent, [*added, *deletions.added], [*removed, *retired])
-        paths = self._written.removed_paths
+        paths = self._written.source_paths
         snapshot, manifests = self._write_snapshot(
             table, parent, summary, deletions=deletions, removed=paths, added=added
         )
@@ -210,7 +210,7 @@ class Replacement(MaintenanceCommit):
         equality = {file.file_path for file in head.equality_deletes()}
         if equality - self._written.choice.equality_deletes:
             return None
-        removed = self._written.removed_paths
+        removed = self._written.source_paths
         entries = [entry.data_file for entry in data if entry.data_file.file_path in removed]
         records = {s.path: s.records for moved in self._written.moved for s in moved.sources}
         same = records == {file.file_path: file.record_count for file in entries}
@@ -231,7 +231,7 @@ class Replacement(MaintenanceCommit):
                 return None
             died |= positions
         dead = [(target, died[target.path]) for target in targets if target.path in died]
-        paths = self._written.removed_paths
+        paths = self._written.source_paths
         return self._build_deletions(table, head, "compacted", dead=dead, retiring=paths)
 
     def _summary(

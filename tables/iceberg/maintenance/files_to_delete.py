@@ -60,13 +60,15 @@ class Condemned:
         """Delete what the time allows, the rest at the next call. Raises what storage raises."""
         if not self._files:
             return
-        read_s = now_s()  # before the read: the answer is as old as its question
+        read_s = boottime_s()  # before the read: the answer is as old as its question
         self._spare_referenced(self._catalog.load_table(table.name()))
-        until_s = now_s() + _DELETING_MAX_S
+        until_s = boottime_s() + _DELETING_MAX_S
         with ThreadPoolExecutor(STORAGE_THREADS) as threads:
             # Asked before every handful: a process that stood still here for an hour deletes no
             # more than the handful that it holds, and then reads the table again.
-            while self._files and now_s() < until_s and now_s() - read_s < READ_BACK_MAX_S:
+            while (
+                self._files and boottime_s() < until_s and boottime_s() - read_s < READ_BACK_MAX_S
+            ):
                 many = is_s3_files(table.io)
                 count = min(BULK if many else _DELETED_AT_ONCE, len(self._files))
                 paths = [self._files.popleft() for _ in range(count)]
@@ -94,5 +96,5 @@ class Condemned:
         self._judged = set(snapshots)
 
 
-def now_s() -> float:
+def boottime_s() -> float:
     return time.clock_gettime(_CLOCK)

@@ -30,7 +30,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.commit_request import (
-    AssertNumberFree,
+    AssertSequenceNumberFree,
     branch_update,
     next_snapshot,
 )
@@ -166,7 +166,7 @@ class MaintenanceCommit:
         (ORPHAN-1)."""
         refs = metadata.refs
         return (
-            AssertNumberFree(metadata),
+            AssertSequenceNumberFree(metadata),
             AssertRefSnapshotId(ref=self._tag, snapshot_id=refs[self._tag].snapshot_id),
             AssertRefSnapshotId(ref=self._branch, snapshot_id=refs[self._branch].snapshot_id),
         )

@@ -67,13 +67,13 @@ HOUR_MS = 3_600_000
 _TIMES = (DateType, TimestampType, TimestamptzType)
 
 
-def expiry_limit_ms(now_ms: int, updated_ms: int, age_ms: int) -> int:
+def expiry_limit_ms(now_ms: int, metadata_updated_ms: int, age_ms: int) -> int:
     """EXPIRY-1: return the time below which rows are due, of whole hours.
 
-    ``updated_ms``: when the table's metadata last changed, as its catalog or whoever committed has
-    it: a clock that is ahead here must not make rows die early.
+    ``metadata_updated_ms``: when the table's metadata last changed, as its catalog or whoever
+    committed has it: a clock that is ahead here must not make rows die early.
     """
-    return (min(now_ms, updated_ms) - age_ms) // HOUR_MS * HOUR_MS
+    return (min(now_ms, metadata_updated_ms) - age_ms) // HOUR_MS * HOUR_MS
 
 
 def describe_limit(limit_ms: int) -> str:
@@ -309,7 +309,9 @@ def limit_as_literal(limit_ms: int, time_column: NestedField) -> str:
     return (moment if zoned else moment.replace(tzinfo=None)).isoformat()
 
 
-def _rows_older_than(column: str, limit_ms: int, time_column: NestedField) -> BooleanExpression:
+def _rows_older_than(
+    column_name: str, limit_ms: int, time_column: NestedField
+) -> BooleanExpression:
     return LessThan(
-        term=Reference(name=column), value=literal(limit_as_literal(limit_ms, time_column))
+        term=Reference(name=column_name), value=literal(limit_as_literal(limit_ms, time_column))
     )

@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 )
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.iceberg.commit_request import AssertNumberFree
+from headgate.tables.iceberg.commit_request import AssertSequenceNumberFree
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import has_all_files
 
 _TRIES = 5
@@ -57,7 +57,8 @@ class SnapshotRemoval:
 
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.
         """
-        if self._refresh_table_in_place(table).metadata_location != self._location:
+        self._refresh_table_in_place(table)
+        if table.metadata_location != self._location:
             self.overtaken = True
             _log.info("%s: no snapshot expired this time: others were faster", self._table_name)
             return False
@@ -137,10 +138,9 @@ class SnapshotRemoval:
     def _table_name(self) -> str:
         return ".".join(self._identifier)
 
-    def _refresh_table_in_place(self, table: Table) -> Table:
+    def _refresh_table_in_place(self, table: Table) -> None:
         again = self._catalog.load_table(self._identifier)
         table.metadata, table.metadata_location = again.metadata, again.metadata_location
-        return again
 
     def _is_exact_successor(self, after: TableMetadata) -> bool:
         # The log's last entry is the version before: whoever came in between stands there instead.
@@ -202,7 +202,7 @@ class SnapshotRemoval:
             ),
         )
         absent = AssertRefSnapshotId(ref=name, snapshot_id=None)
-        requirements = (AssertNumberFree(metadata), absent)
+        requirements = (AssertSequenceNumberFree(metadata), absent)
         try:
             response = self._catalog.commit_table(table, requirements, updates)
         except Exception as error:  # noqa: BLE001 - it is tried again on what is there then

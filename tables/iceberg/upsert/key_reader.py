@@ -121,9 +121,9 @@ class Columns:
         assert offset is not None
         return cls(tuple(key), tuple(column.type for column in columns), partition, offset, topic)
 
-    def row_file_columns(self, *, offsets: bool = True) -> list[int | str]:
+    def row_file_columns(self, *, with_offset: bool = True) -> list[int | str]:
         topic = [] if self.topic is None else [self.topic]
-        return [*self.key, self.partition, *topic, *([self.offset] if offsets else [])]
+        return [*self.key, self.partition, *topic, *([self.offset] if with_offset else [])]
 
     def key_file_columns(self) -> list[int | str]:
         return [*self.key, PARTITION, *([] if self.topic is None else [TOPIC]), OFFSET]
@@ -141,19 +141,19 @@ class KeyReader:
         if not target.parquet:
             raise _unreadable_error(target.path, "it is not Parquet")
         columns_read, optional = (
-            columns.row_file_columns(offsets=False),
+            columns.row_file_columns(with_offset=False),
             {columns.partition, columns.topic},
         )
         return self._read_keys(io, target.path, columns, columns_read, optional=optional)
 
     def read_added_file(
-        self, io: FileIO, columns: Columns, path: str, *, deletes: bool
+        self, io: FileIO, columns: Columns, path: str, *, is_key_file: bool
     ) -> FileKeys:
         """Read a file that a status names: its records' coordinates are all there.
 
         Raises ``KeysUnreadable``, and what storage raises.
         """
-        columns_read = columns.key_file_columns() if deletes else columns.row_file_columns()
+        columns_read = columns.key_file_columns() if is_key_file else columns.row_file_columns()
         keys = self._read_keys(io, path, columns, columns_read)
         if (keys.sources == UNKNOWN).any():
             raise _unreadable_error(path, "a record in it has no partition")

@@ -101,16 +101,16 @@ def path_and_content_offset(file: DataFile) -> tuple[str, int]:
 # ------------------------------------------------------------------------------------------ reading
 
 
-def read_dead_positions(io: FileIO, file: DataFile) -> dict[str, BitMap64]:
+def read_dead_positions(io: FileIO, delete_file: DataFile) -> dict[str, BitMap64]:
     """Return the dead positions in a position delete file or a deletion vector, by data file.
 
     Raises ``ValueError`` for a damaged vector, and what storage raises.
     """
-    if file.file_format == FileFormat.PUFFIN:
-        return read_vectors_of_puffin_file(io, [file])[path_and_content_offset(file)]
+    if delete_file.file_format == FileFormat.PUFFIN:
+        return read_vectors_of_puffin_file(io, [delete_file])[path_and_content_offset(delete_file)]
     import pyarrow.parquet as pq
 
-    with io.new_input(file.file_path).open() as stream:
+    with io.new_input(delete_file.file_path).open() as stream:
         rows = pq.read_table(stream, columns=["file_path", "pos"])
     paths = rows.column("file_path").combine_chunks().dictionary_encode()
     codes = paths.indices.to_numpy(zero_copy_only=False)
@@ -161,12 +161,15 @@ class DeleteFiles:
 
 
 def build_delete_files(
-    version: int, folder: str, dead_positions: Sequence[tuple[Target, BitMap64]]
+    format_version: int, folder: str, dead_positions: Sequence[tuple[Target, BitMap64]]
 ) -> DeleteFiles:
-    """Build one delete file per data file, with all its dead positions, as ``version`` has them."""
+    """Build one delete file per data file, with all its dead positions.
+
+    ``format_version`` decides between deletion vectors and position delete files.
+    """
     if not dead_positions:
         return DeleteFiles()
-    if version >= NUMBERED:
+    if format_version >= NUMBERED:
         return _build_deletion_vectors(f"{folder}/{uuid.uuid4()}-deletes.puffin", dead_positions)
     made = [
         _build_position_delete_file(f"{folder}/{uuid.uuid4()}-deletes.parquet", *each)

@@ -219,7 +219,7 @@ class KeyedRows:
             except KeyIndexFull:
                 self._free_index()
                 raise
-            progress.add_rows(len(found))
+            progress.note_rows_read(len(found))
             if self._closing:
                 raise TimeoutError("the coordinator ends")
         progress.log_end()
@@ -235,11 +235,13 @@ class KeyedRows:
         self._resize(0)
 
     def _read_change(self, table: Table, columns: Columns, file: WrittenFile) -> Change:
-        deletes = file.kind is FileKind.KEYS
+        is_key_file = file.kind is FileKind.KEYS
         keys = self._read.get(file.path)
         if keys is None:
-            keys = self._reader.read_added_file(table.io, columns, file.path, deletes=deletes)
-        return Change(file.path, keys, deletes)
+            keys = self._reader.read_added_file(
+                table.io, columns, file.path, is_key_file=is_key_file
+            )
+        return Change(file.path, keys, is_key_file)
 
     def _positions_known_dead(self, path: str) -> Positions:
         return sorted_positions_of(self._dead.get(path, BitMap64()))
@@ -254,7 +256,7 @@ class _Progress:
         self._read = 0
         self._began_s = self._said_s = time.monotonic()
 
-    def add_rows(self, rows: int) -> None:
+    def note_rows_read(self, rows: int) -> None:
         self._read += rows
         now_s = time.monotonic()
         if now_s - self._said_s >= _SAID_EACH_S and self._read:

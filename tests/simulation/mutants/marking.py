@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from simulation.mutants.mutant import Family
+from simulation.mutants.mutant import Family, Planted
 
 from headgate.data_plane.write.delete_marking import MarkedDeletes
 from headgate.tables.iceberg.table import IcebergTable
@@ -32,7 +32,10 @@ def rows_that_live_are_marked(right: Any, self: Any, records: Any, deletes: Any)
     return right(self, records, np.ones_like(deletes))
 
 
-@FAMILY.replaces("KEY-13", (IcebergTable, "_require_same_delete_choice"))
-def what_deletes_do_is_not_stored(_right: Any, _self: Any, _metadata: Any) -> str:
+@FAMILY.patches("KEY-13")
+def what_deletes_do_is_not_stored() -> tuple[Planted, ...]:
     """A table does not say that deletes mark its rows."""
-    return ""
+    return (
+        (IcebergTable, "_require_same_delete_choice", lambda *_: None),
+        (IcebergTable, "_first_on_delete_choice_to_store", lambda *_: ""),
+    )

@@ -390,7 +390,7 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
         opened = partial(tables.open_table, use=Use.SECONDARY)
         secondaries = SecondaryTables(opened, together=AtomicDeliveries(catalog))
         stack.callback(secondaries.close)
-        views = secondaries.read_views(names)
+        views = secondaries.try_read_views(names)
         delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")
         deliveries = [CommitAttempt(cast("TableView", views[name]), delivery) for name in names]
         outcomes = secondaries.deliver(deliveries, 60_000)

@@ -83,7 +83,7 @@ def draft_of(world: FakeWorld) -> Staging:
 def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
     """SUSPEND-3: it is not suspended for that; what is pending for it waits."""
     secondaries = around(Troubled(AWAY))
-    assert secondaries.read_views(("lake.one",)) == {}
+    assert secondaries.try_read_views(("lake.one",)) == {}
     assert secondaries.find_missing_tables(("lake.one",)) == {}
     with pytest.raises(Unreachable):
         secondaries.stage([draft_of(world)])
@@ -93,7 +93,7 @@ def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> No
 
 def test_rights_that_are_taken_are_the_tables_own_trouble(world: FakeWorld) -> None:
     secondaries = around(Troubled(AWAY, ForbiddenError("no")))
-    assert isinstance(secondaries.read_views(("lake.one",))["lake.one"], MissingRights)
+    assert isinstance(secondaries.try_read_views(("lake.one",))["lake.one"], MissingRights)
     assert isinstance(secondaries.stage([draft_of(world)])["lake.one"], MissingRights)
     assert isinstance(secondaries.deliver([delivery(world)], 100)["lake.one"], MissingRights)
 
@@ -103,10 +103,10 @@ def test_what_a_sink_cannot_do_without_stops_it(
     world: FakeWorld, required: tuple[str, ...] | None
 ) -> None:
     gone = TableMissing("lake.one is gone")
-    assert around(Troubled(gone)).read_views(("lake.one",)) == {"lake.one": gone}
+    assert around(Troubled(gone)).try_read_views(("lake.one",)) == {"lake.one": gone}
     secondaries = around(Troubled(gone), required=required)
     for call in (
-        lambda: secondaries.read_views(("lake.one",)),
+        lambda: secondaries.try_read_views(("lake.one",)),
         lambda: secondaries.stage([draft_of(world)]),
         lambda: secondaries.deliver([delivery(world)], 100),
     ):
@@ -132,7 +132,7 @@ def test_who_is_being_delivered_is_left_alone_until_that_has_ended(world: FakeWo
     for _ in range(3):
         outcome = secondaries.deliver([first], 20)["lake.one"]
         assert isinstance(outcome, Unknown)
-    assert secondaries.read_views(("lake.one",)) == {}
+    assert secondaries.try_read_views(("lake.one",)) == {}
     columns = Struct((Column("tip", "long"),))
     (changed,) = secondaries.create_or_change_tables(
         [Want(Destination("lake.one", "uuid"), columns)]
@@ -177,7 +177,7 @@ def test_pending_5_no_call_is_made_together_while_every_table_is_being_delivered
 def test_all_that_were_opened_are_closed() -> None:
     tables = {name: Troubled(AWAY) for name in ("lake.one", "lake.two", "lake.three")}
     secondaries = SecondaryTables(tables.__getitem__)  # type: ignore[arg-type]
-    secondaries.read_views(("lake.one", "lake.two"))
+    secondaries.try_read_views(("lake.one", "lake.two"))
     secondaries.close()
     assert [table.closed for table in tables.values()] == [1, 1, 0]
 
@@ -196,6 +196,6 @@ def test_tidying_reaches_each_that_was_opened() -> None:
             tidied.append((self._name, before_epoch, pending_manifests))
 
     secondaries = SecondaryTables(Tidy, threads=False)  # type: ignore[arg-type]
-    secondaries.read_views(("lake.one", "lake.two"))
+    secondaries.try_read_views(("lake.one", "lake.two"))
     secondaries.delete_undecided_manifests(Epoch(7), frozenset({"m"}))
     assert tidied == [(name, Epoch(7), frozenset({"m"})) for name in ("lake.one", "lake.two")]

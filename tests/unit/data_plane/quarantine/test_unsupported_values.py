@@ -48,7 +48,7 @@ P0 = TopicPartition("trips", 0)
 
 
 class NoSevens:
-    def find_unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_unsupported_rows(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         sevens = pc.indices_nonzero(pc.fill_null(pc.equal(rows.column("id"), 7), False))
         return dict.fromkeys(sevens.to_pylist(), "id: no seven here")
 

@@ -105,7 +105,7 @@ def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
     assert values is not None
     days = pa.array([0, None, 2_932_897, 0], pa.date32())
     moments = pa.array([0, None, 0, -(2**62)], pa.timestamp("us", "UTC"))
-    unsupported = values.find_unsupported(pa.record_batch({"day": days, "at": moments}))
+    unsupported = values.find_unsupported_rows(pa.record_batch({"day": days, "at": moments}))
     assert {row: why.partition(":")[0] for row, why in unsupported.items()} == {2: "day", 3: "at"}
 
 

@@ -93,23 +93,23 @@ def test_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
 def test_an_empty_text_is_no_key_of_hudi_s() -> None:
     rows = pa.record_batch({"id": pa.array([1, 2, 3]), "city": pa.array(["a", "", "c"])})
     unpartitioned = HudiFileMarking("file:///lake")
-    assert list(SupportedTexts(("id", "city"), unpartitioned).find_unsupported(rows)) == [1]
-    assert SupportedTexts(("id",), unpartitioned).find_unsupported(rows) == {}
+    assert list(SupportedTexts(("id", "city"), unpartitioned).find_unsupported_rows(rows)) == [1]
+    assert SupportedTexts(("id",), unpartitioned).find_unsupported_rows(rows) == {}
 
 
 def test_texts_that_make_one_key_of_two_are_bad_records() -> None:
     """``a:x,b:y,b:z`` is of x,b:y and z, and of x and y,b:z."""
     rows = pa.record_batch({"a": ["x,b:y", "x", "x,y"], "b": ["z", "y,b:z", "b:z"]})
     unpartitioned = HudiFileMarking("file:///lake")
-    assert sorted(SupportedTexts(("a", "b"), unpartitioned).find_unsupported(rows)) == [0, 1]
-    assert SupportedTexts(("a",), unpartitioned).find_unsupported(rows) == {}
+    assert sorted(SupportedTexts(("a", "b"), unpartitioned).find_unsupported_rows(rows)) == [0, 1]
+    assert SupportedTexts(("a",), unpartitioned).find_unsupported_rows(rows) == {}
 
 
 def test_texts_that_no_folder_gives_back_are_bad_records() -> None:
     city = ["a", None, "", "__HIVE_DEFAULT_PARTITION__", "x" * 300, "/" * 90]
     rows = pa.record_batch({"city": city})
     folders = HudiFileMarking("file:///lake", partition_by=("city",))
-    assert sorted(SupportedTexts((), folders).find_unsupported(rows)) == [3, 4, 5]
+    assert sorted(SupportedTexts((), folders).find_unsupported_rows(rows)) == [3, 4, 5]
 
 
 @pytest.mark.parametrize(

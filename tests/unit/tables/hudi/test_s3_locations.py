@@ -12,7 +12,7 @@ from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.s3_locations import (
     hadoop_settings,
-    normalized_location,
+    require_supported_location,
     to_hadoop_address,
 )
 from headgate.tables.hudi.table_format import HudiFormat
@@ -66,7 +66,7 @@ def test_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_file() -
     assert told["fs.s3a.session.token"] == "token"
     assert told["fs.s3a.aws.credentials.provider"] == TEMPORARY
     assert told["fs.s3a.path.style.access"] == "false"
-    assert hadoop_settings(normalized_location("/lake/trips"), STORE) == {}
+    assert hadoop_settings(require_supported_location("/lake/trips"), STORE) == {}
 
 
 def test_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from support.local_catalog import LocalCatalog, local_catalog
 
-from headgate.tables.iceberg.commit_request import AssertNumberFree
+from headgate.tables.iceberg.commit_request import AssertSequenceNumberFree
 from headgate.tables.iceberg.maintenance import files_to_delete
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.snapshot_removal import _AssertRefsAsRead
@@ -75,7 +75,7 @@ def test_deleting_takes_so_long_and_goes_on_the_next_time(
     waiting = judged(local, paths)
     monkeypatch.setattr(files_to_delete, "_DELETED_AT_ONCE", 2)
     passing = iter(range(0, 1_000, 3))
-    monkeypatch.setattr(files_to_delete, "now_s", lambda: float(next(passing)))
+    monkeypatch.setattr(files_to_delete, "boottime_s", lambda: float(next(passing)))
     table = local.catalog.load_table(NAME)
     waiting.delete_within_time(table)
     left = [path for path in paths if path.exists()]
@@ -95,10 +95,10 @@ def test_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(
     table = catalog.load_table(NAME)
     table.append(pa.table({"id": [1]}))
     before = table.metadata
-    for requirement in (_AssertRefsAsRead(before), AssertNumberFree(before)):
+    for requirement in (_AssertRefsAsRead(before), AssertSequenceNumberFree(before)):
         requirement.validate(before)
     table.append(pa.table({"id": [2]}))
-    for requirement in (_AssertRefsAsRead(before), AssertNumberFree(before)):
+    for requirement in (_AssertRefsAsRead(before), AssertSequenceNumberFree(before)):
         with pytest.raises(CommitFailedException):
             requirement.validate(table.metadata)
     snapshot = table.metadata.snapshots[0].snapshot_id
@@ -107,7 +107,7 @@ def test_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(
     with pytest.raises(CommitFailedException, match="a branch or tag is new"):
         requirement.validate(table.metadata)
     other = table.metadata.model_copy(update={"table_uuid": before.table_uuid.__class__(int=1)})
-    for made in (_AssertRefsAsRead(table.metadata), AssertNumberFree(table.metadata)):
+    for made in (_AssertRefsAsRead(table.metadata), AssertSequenceNumberFree(table.metadata)):
         with pytest.raises(CommitFailedException, match="UUID"):
             made.validate(other)
         with pytest.raises(CommitFailedException):

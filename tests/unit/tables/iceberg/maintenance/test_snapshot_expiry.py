@@ -454,7 +454,7 @@ def test_files_of_snapshots_that_are_back_stay(
 
     clocked: list[float] = []
     if when == "in-the-middle":
-        monkeypatch.setattr(files_to_delete, "now_s", clock)
+        monkeypatch.setattr(files_to_delete, "boottime_s", clock)
     server.around = around
     sink.commit(rows(90))
     if when == "in-the-middle":
