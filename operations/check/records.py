@@ -24,7 +24,7 @@ from headgate.data_plane.formats.registry.frames import has_glue_frame, header_f
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table
 from headgate.kafka.record_samples import read_newest_records
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.dry_run import DryRun, dry_run_newest_records
 
 SAMPLE_RECORDS = 200
@@ -51,7 +51,7 @@ def check_records(settings: SinkSettings) -> str:
 
     With routes, looks at topics that go to keyed tables.
     """
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         known = sorted(topics.describe())
     routing = settings.tables.routing
     names = [n for n in known if not settings.tables or may_lead_to_keyed_table(routing, n)][
@@ -269,7 +269,7 @@ def check_by_dry_run(settings: SinkSettings) -> str:
 
     Raises ``RecordsWouldStop``, and what a batch of these records would raise.
     """
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         partitions = sum(len(topic.partitions) for topic in topics.describe().values())
     return check_dry_run(
         settings, dry_run_newest_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))

@@ -31,7 +31,10 @@ from headgate.control_protocol.table_history import (
 )
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.first_record_timestamps import read_first_timestamps
-from headgate.operations.access.kafka_connection import opening_source_topics, read_control_tail
+from headgate.operations.access.kafka_connection import (
+    open_reachable_source_topics,
+    read_control_tail,
+)
 from headgate.operations.access.tables import (
     describe_unusable_tables,
     find_start_error_of_table,
@@ -347,7 +350,7 @@ def _read_source_logs_or_note_failure(
     settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:
-        with opening_source_topics(settings) as topics:
+        with open_reachable_source_topics(settings) as topics:
             described = topics.describe()
             before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
     except (RetryLater, ConfigurationError) as error:
