@@ -126,7 +126,7 @@ def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) ->
             written = _write_batch_changing_tables(
                 tables.with_settings(_settings_for_dry_run(settings)), batch
             )
-        filled = [(at.table, files) for at, files in sorted(written.followed.items())]
+        filled = [(at.table, files) for at, files in sorted(written.secondary_files.items())]
         if not settings.tables:
             filled = [(tables.name, written.files)]
         return DryRun(
