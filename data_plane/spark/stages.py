@@ -183,7 +183,7 @@ class _Ready:
     def get_or_open_outlet(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
         return _Outlet(routed.name, self)
 
-    def flush_largest_over_limit(self) -> None:
+    def flush_largest_until_within_limit(self) -> None:
         """Do nothing: no rows wait here."""
 
     def finish(self) -> SecondaryFiles:
@@ -380,7 +380,7 @@ def write_rows(
             routed = tables[some.table]
             assert routed.plan is not None, "its rows are of its schema"
             files.get_or_open_outlet(routed, routed.plan).rows.add_rows(some.numbered.rows)
-            files.flush_largest_over_limit()
+            files.flush_largest_until_within_limit()
         secondary_files = files.finish()
         own = (
             secondary_files.pop(table_of_start(plan, batch).destination, ())

@@ -281,7 +281,7 @@ class BatchRows:
     def _decode_table(self, table: _Table) -> None:
         table.decode_waiting(only_note_needs=self._only_note_needs)
         self._only_note_needs |= bool(table.decoder.missing_columns)
-        self._outlets.flush_largest_over_limit()
+        self._outlets.flush_largest_until_within_limit()
 
     def _note_new_table(self, target: Target, creation: CreationSource) -> NewTable:
         new_table = self._new_tables.get(target.table)
