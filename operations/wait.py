@@ -113,10 +113,12 @@ def _describe_tables_behind(
                 yield text if each.state == "open" else f"{text} ({each.state}: {each.reason})"
 
 
-def _describe_table_if_behind(table: str, valid_through_ms: int | None, through_ms: int) -> str:
+def _describe_table_if_behind(
+    table: str, valid_through_ms: int | None, wanted_through_ms: int
+) -> str:
     if valid_through_ms is None:
         return f"{table} is not known to be complete up to any time"
-    if valid_through_ms >= through_ms:
+    if valid_through_ms >= wanted_through_ms:
         return ""
     moment = datetime.fromtimestamp(valid_through_ms / 1000, UTC)
     return f"{table} is complete up to {moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -319,7 +319,7 @@ def _plan_takeover_of_table(tables: SinkTables, name: str, read: _Read) -> Fille
     log = ControlLog(
         [a.announcement_for_table(name) for a in read.told],
         read.control.begins,
-        read.control.oldest_ms,
+        read.control.oldest_ms_by_partition,
     )
     history = TableHistory(files.ever, files.mark, files.whole)
     asked = read.request

@@ -297,10 +297,10 @@ class _Notes:
         self.reachable = True
         self.wrong: LastError | None = None
 
-    def note_failure(self, what: str, error: HeadgateError) -> None:
-        """Note that ``what`` ("lag is") is not known, or an error that is no outage as wrong."""
+    def note_failure(self, what_is: str, error: HeadgateError) -> None:
+        """Note that ``what_is`` ("lag is") is not known, or an error that is no outage as wrong."""
         if isinstance(error, RetryLater | MissingRights):
-            self.texts.append(f"{what} not known: {self.redact(str(error))}")
+            self.texts.append(f"{what_is} not known: {self.redact(str(error))}")
             self.exit_code, self.reachable = error.exit_code, False
         else:
             self.wrong = LastError.from_error(error, self.redact)
@@ -380,8 +380,8 @@ def _find_stalled_partitions(
     )
 
 
-def _newest_commit_summaries(history: History, number: int) -> Iterable[CommitSummary]:
-    for commit in reversed(history.commits[-number:]):
+def _newest_commit_summaries(history: History, count: int) -> Iterable[CommitSummary]:
+    for commit in reversed(history.commits[-count:]):
         yield CommitSummary(
             transaction=str(commit.record.transaction),
             snapshot_id=commit.snapshot_id,
