@@ -131,7 +131,7 @@ def main() -> None:
     arguments.add_argument("--snapshots", type=int, default=10_000)
     arguments.add_argument("--repeat", type=int, default=5)
     given = arguments.parse_args()
-    looking.opening_source_topics = answering  # type: ignore[assignment]
+    looking.open_reachable_source_topics = answering  # type: ignore[assignment]
     looking.read_control_tail = lambda *_: []  # type: ignore[assignment]
     taken: dict[str, list[float]] = {"load the table": [], "status, whole": [], "page": []}
     with tempfile.TemporaryDirectory() as home:

@@ -404,24 +404,25 @@ class PartitionResult:
 class BatchWritten:
     """Says that the batch is on storage: exactly these ranges in exactly these files of its tables.
 
-    ``quarantined`` are the quarantine's, ``followed`` those of other secondary tables. ``ignored``:
-    per field path the number of records with a field that becomes no column (rule SCHEMA-6).
-    ``troubles``: what is wrong with tables that could not take their records (rule SUSPEND-1).
+    ``quarantined`` are the quarantine's, ``secondary_files`` those of other secondary tables.
+    ``ignored``: per field path the number of records with a field that becomes no column (rule
+    SCHEMA-6). ``troubles``: what is wrong with tables that could not take their records (rule
+    SUSPEND-1).
     """
 
     number: int
     partitions: Mapping[TopicPartition, PartitionResult]
     files: tuple[WrittenFile, ...] = field(default=())
     quarantined: tuple[WrittenFile, ...] = field(default=())
-    followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
+    secondary_files: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
     troubles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all_files(self) -> tuple[WrittenFile, ...]:
         """Return the files of all tables."""
-        followed = (file for files in self.followed.values() for file in files)
-        return (*self.files, *self.quarantined, *followed)
+        secondary = (file for files in self.secondary_files.values() for file in files)
+        return (*self.files, *self.quarantined, *secondary)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class LogClients:
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, config) from error
 
-    def producer(self) -> kafka.Producer:
+    def get_or_open_producer(self) -> kafka.Producer:
         """Return the producer; a new one, if the former was discarded."""
         with self._lock:
             if self._producer is None:
@@ -196,7 +196,7 @@ class KafkaLog:
         def on_delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
             answers.append(error)
 
-        producer = self._clients.producer()
+        producer = self._clients.get_or_open_producer()
         answer_s = self._times.request_ms / 1000
         try:
             for message in messages:

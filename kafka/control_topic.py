@@ -178,11 +178,11 @@ class _Cluster:
         )
 
 
-def faults_of_control_topic(partitions: int, settings: Mapping[str, str]) -> list[str]:
+def faults_of_control_topic(partition_count: int, settings: Mapping[str, str]) -> list[str]:
     """Return what is wrong with a control topic of so many partitions and these settings."""
     faults = []
-    if partitions != 1:
-        faults.append(f"{partitions} partitions")
+    if partition_count != 1:
+        faults.append(f"{partition_count} partitions")
     # Not every provider tells of each setting. What is not said is no fault: a topic that compacts
     # refuses events, which have no key, and one that takes no large ones says so at the first.
     if settings.get("cleanup.policy", "delete") != "delete":

@@ -32,18 +32,21 @@ NO_TOPIC = frozenset(
 
 
 def translate_topic_error(
-    topic: str, error: kafka.KafkaException, missing: HeadgateError
+    what: str, error: kafka.KafkaException, error_if_missing: HeadgateError
 ) -> HeadgateError:
-    """Translate a failed request about a topic that headgate writes to; ``missing``: it is gone."""
+    """Translate a failed request about a topic that headgate writes to.
+
+    ``what`` names it in the error. ``error_if_missing`` is returned if the topic is gone.
+    """
     cause = error.args[0]
     if cause.code() in NO_RIGHTS:
         return MissingRights(
-            f"{topic}: the cluster refuses this client: {cause.str()}",
+            f"{what}: the cluster refuses this client: {cause.str()}",
             "allow the principal to describe, read and write it",
         )
     if cause.code() in NO_TOPIC:
-        return missing
+        return error_if_missing
     return Unreachable(
-        f"{topic}: the Kafka cluster did not answer: {cause.str()}",
+        f"{what}: the Kafka cluster did not answer: {cause.str()}",
         "check bootstrap.servers and that the brokers run",
     )

@@ -353,7 +353,7 @@ def _require_same_topics(reading: ReadRequest) -> None:
     topics = sorted({at.topic for at in reading.ranges} & set(reading.topic_ids))
     if not topics:
         return
-    admin = _CLIENTS.admin(reading.kafka)
+    admin = _CLIENTS.get_or_open_admin(reading.kafka)
     asked = admin.describe_topics(TopicCollection(topics), request_timeout=_REQUEST_MS / 1000)
     for topic, answer in asked.items():
         try:
@@ -413,7 +413,7 @@ class _Clients:
         with self._lock:
             self._idle.setdefault(self._client_key(kafka), []).append(consumer)
 
-    def admin(self, kafka: Mapping[str, str]) -> AdminClient:
+    def get_or_open_admin(self, kafka: Mapping[str, str]) -> AdminClient:
         """Return the admin client that all threads share."""
         with self._lock:
             key = self._client_key(kafka)

@@ -60,7 +60,7 @@ def read_newest_records(
     try:
         return [
             convert((message.key(), message.value()), dict(message.headers() or ()))
-            for message in _read_messages(consumer, topic, records_max)
+            for message in _read_newest_messages(consumer, topic, records_max)
         ]
     except kafka.KafkaException as error:
         raise Unreachable(f"topic {topic} cannot be read: {error.args[0].str()}") from error
@@ -68,7 +68,7 @@ def read_newest_records(
         consumer.close()
 
 
-def _read_messages(consumer: kafka.Consumer, topic: str, records_max: int) -> list[Message]:
+def _read_newest_messages(consumer: kafka.Consumer, topic: str, records_max: int) -> list[Message]:
     described = consumer.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
     if described.error is not None:
         raise ConfigurationError(

@@ -63,7 +63,7 @@ class KafkaSourceTopics:
 
     def describe(self) -> Mapping[str, TopicState]:
         described = self._describe_topics()
-        partitions = _led_partitions(described)
+        partitions = _partitions_with_leader(described)
         begins = self._list_offsets(partitions, OffsetSpec.earliest())
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return {
@@ -80,7 +80,7 @@ class KafkaSourceTopics:
         }
 
     def offsets_at(self, timestamp_ms: int) -> Offsets:
-        partitions = _led_partitions(self._describe_topics())
+        partitions = _partitions_with_leader(self._describe_topics())
         found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
@@ -92,7 +92,7 @@ class KafkaSourceTopics:
     def all_offset_metadata(self) -> list[str]:
         """Return the notes next to the group's offsets of the configured topics, in their order."""
         partitions = sorted(
-            (p.topic, p.partition) for p in _led_partitions(self._describe_topics())
+            (p.topic, p.partition) for p in _partitions_with_leader(self._describe_topics())
         )
         try:
             places = read_offsets_with_metadata(
@@ -192,7 +192,7 @@ class _TopicMissing(Unreachable):
     """The brokers do not know such a topic or partition, or not yet."""
 
 
-def _led_partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
+def _partitions_with_leader(described: Mapping[str, Any]) -> list[TopicPartition]:
     """Return those that a broker answers for: asking for another one would lose all answers."""
     return [
         TopicPartition(name, partition.id)

@@ -180,7 +180,9 @@ class _Endpoint:
             form |= {"client_id": client, "client_assertion_type": _JWT_BEARER}
             form["client_assertion"] = secret
         began_s = time.time()
-        answer = _request_json("POST", self._url, headers, form, ca=self._ca, secret=secret)
+        answer = _request_json(
+            "POST", self._url, headers, form, ca=self._ca, secret_to_redact=secret
+        )
         return _parse_token_answer(answer, began_s, settings.get("extensions", {}))
 
     def _read_or_sign_assertion(self, client: str) -> str:
@@ -416,7 +418,7 @@ def _fetch_google_token_by_key(path: str) -> _GoogleToken:
         pem, claims, f"kafka.auth.key_file {path}", key_id=key_id, life_s=_GOOGLE_LIFE_S
     )
     form = {"grant_type": _JWT_GRANT, "assertion": assertion}
-    answer = _request_json("POST", url, {}, form, ca="", secret=assertion)
+    answer = _request_json("POST", url, {}, form, ca="", secret_to_redact=assertion)
     return _GoogleToken(_parse_token_answer(answer, began_s, {}), address)
 
 
@@ -446,11 +448,17 @@ def _request_json(
     form: Mapping[str, str],
     *,
     ca: str,
-    secret: str,
+    secret_to_redact: str,
 ) -> Any:
     return _parse_json(
         _fetch_answer_body(
-            method, url, headers, form, ca=ca, secret_to_redact=secret, of_metadata_server=False
+            method,
+            url,
+            headers,
+            form,
+            ca=ca,
+            secret_to_redact=secret_to_redact,
+            of_metadata_server=False,
         )
     )
 
@@ -510,7 +518,7 @@ def _fetch_answer_body(
     return body
 
 
-def _refusal_error(status: int, body: bytes, secret: str) -> HeadgateError:
+def _refusal_error(status: int, body: bytes, secret_to_redact: str) -> HeadgateError:
     try:
         said = json.loads(body)
     except ValueError:
@@ -522,7 +530,7 @@ def _refusal_error(status: int, body: bytes, secret: str) -> HeadgateError:
         for text in (code, said.get("error_description"))
         if isinstance(text, str) and text
     )
-    words = Redaction(frozenset(filter(None, (secret,))))(words)
+    words = Redaction(frozenset(filter(None, (secret_to_redact,))))(words)
     if status in (401, 403) or code in ("invalid_client", "invalid_grant", "unauthorized_client"):
         return TokenServerRefused(words, "check kafka.auth.client_id, the secret and the scope")
     return TokenAway(words, "")

@@ -40,7 +40,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.open_secondary_tables import create_and_change_tables
 from headgate.runtime.assembly import open_batch_writer
 from headgate.runtime.routed_table_creation import TableMaker
@@ -126,7 +126,7 @@ def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) ->
             written = _write_batch_changing_tables(
                 tables.with_settings(_settings_for_dry_run(settings)), batch
             )
-        filled = [(at.table, files) for at, files in sorted(written.followed.items())]
+        filled = [(at.table, files) for at, files in sorted(written.secondary_files.items())]
         if not settings.tables:
             filled = [(tables.name, written.files)]
         return DryRun(
@@ -187,7 +187,7 @@ def _settings_for_dry_run(settings: SinkSettings) -> SinkSettings:
 def _prepare_batch_of_newest(tables: SinkTables, newest_per_partition: int) -> Batch:
     """Return a batch of the newest records of each partition, once the named tables are there."""
     settings = tables.settings
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         described = topics.describe()
     if settings.tables:
         _build_table_maker(tables).create_named_tables(described)

@@ -19,7 +19,7 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import open_tables_for_reading
 
 LOOKED_AT_S = 2.0
@@ -36,7 +36,7 @@ def wait_and_describe_tables_behind(
     The table says so itself (valid-through), unless nothing has come since: then it must hold what
     is in the topics once the time, and ``idleness_ms``, have passed. What does not answer is asked
     again until ``timeout_s`` is over. Raises ``RetryLater`` if the last look failed, else as
-    ``open_tables_for_reading`` and ``opening_source_topics``.
+    ``open_tables_for_reading`` and ``open_reachable_source_topics``.
     """
     until_s = time.monotonic() + timeout_s
     past_ms = through_ms + settings.coordinator.idleness_ms
@@ -58,7 +58,7 @@ def wait_and_describe_tables_behind(
 
 def read_topics(settings: SinkSettings) -> Topics:
     """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         described = topics.describe()
     # The end of a log that nobody leads is not known, so nothing can be said to have reached it.
     if silent := [
@@ -113,10 +113,12 @@ def _describe_tables_behind(
                 yield text if each.state == "open" else f"{text} ({each.state}: {each.reason})"
 
 
-def _describe_table_if_behind(table: str, valid_through_ms: int | None, through_ms: int) -> str:
+def _describe_table_if_behind(
+    table: str, valid_through_ms: int | None, wanted_through_ms: int
+) -> str:
     if valid_through_ms is None:
         return f"{table} is not known to be complete up to any time"
-    if valid_through_ms >= through_ms:
+    if valid_through_ms >= wanted_through_ms:
         return ""
     moment = datetime.fromtimestamp(valid_through_ms / 1000, UTC)
     return f"{table} is complete up to {moment:%Y-%m-%dT%H:%M:%SZ}"
@@ -135,7 +137,7 @@ class UntilLatest:
     """Sets ``stop`` once the table holds all that was in the topics when this was made.
 
     ``topics``: as they were then. ``suspended``: tables that wait for a person, whose rows are
-    pending still. Raises as ``opening_source_topics``.
+    pending still. Raises as ``open_reachable_source_topics``.
     """
 
     settings: SinkSettings

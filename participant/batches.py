@@ -205,7 +205,7 @@ def with_batch_written(state: State, written: BatchWritten) -> State:
         owned=owned,
         files=(*work.files, *written.files),
         quarantine_files=(*work.quarantine_files, *written.quarantined),
-        secondary_files=_merge_files(work.secondary_files, written.followed),
+        secondary_files=_merge_files(work.secondary_files, written.secondary_files),
         troubles={**work.troubles, **written.troubles},
         failed=failed,
         failure=work.failure if failed else None,

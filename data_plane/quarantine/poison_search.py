@@ -69,12 +69,12 @@ def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], 
     return _Search(chunk, read).read_by_halving(schema)
 
 
-def halve_until_complete(count: int, try_settle_rows: Callable[[Integers], bool]) -> None:
+def halve_until_complete(count: int, try_complete_rows: Callable[[Integers], bool]) -> None:
     """Ask for all of ``count`` rows, in order; those of which the answer is no are halved."""
     waiting = [np.arange(count, dtype=np.int64)]
     while waiting:
         rows = waiting.pop()
-        if not try_settle_rows(rows):
+        if not try_complete_rows(rows):
             first, second = np.array_split(rows, 2)
             waiting += [second, first]
 

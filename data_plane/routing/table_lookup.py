@@ -214,7 +214,7 @@ class RoutedPlans:
                 tables[known.name] = replace(known, refused=start.refused)
         for name in sorted({*alone, *wanted_tables} - tables.keys()):
             if name in alone or not no_creation_reason:
-                tables[name] = self._as_missing_table(name, source, batch.changed_tables)
+                tables[name] = self._build_missing_table(name, source, batch.changed_tables)
         return replace(
             plan,
             source=source,
@@ -244,7 +244,7 @@ class RoutedPlans:
         reasons = [why.reason for start in changes if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
-    def _as_missing_table(
+    def _build_missing_table(
         self, name: str, source: SourcePlan, changes: tuple[TableStart, ...]
     ) -> RoutedTable:
         """CREATE-1: return a missing table; only the coordinator makes it, if anybody does."""

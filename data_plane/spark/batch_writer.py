@@ -80,7 +80,9 @@ class SparkBatchWriter:
         self._died = False
         # One thread for all jobs: classic Spark keeps a JVM thread for each of ours.
         self._thread = threading.Thread(
-            target=bound_to_current_sink(self._run), name="headgate-spark", daemon=True
+            target=bound_to_current_sink(self._write_submitted_jobs),
+            name="headgate-spark",
+            daemon=True,
         )
         self._thread.start()
 
@@ -126,7 +128,7 @@ class SparkBatchWriter:
         except Exception as error:  # noqa: BLE001 - its outcome is dropped in any case
             log.warning("an abandoned Spark job was not cancelled: %s", error_text(error))
 
-    def _run(self) -> None:
+    def _write_submitted_jobs(self) -> None:
         while (job := self._submitted.get()) is not None:
             if job is self._current:
                 self._running = job

@@ -77,20 +77,20 @@ class PartWritten:
     """Reports what a task wrote: ``rows`` of the records ``numbers``, in ``files``.
 
     ``twice``: some of the records for which it got more than one row, if any. With many tables:
-    ``followed``, their files; ``unmatched``, records that went to none, by reason.
+    ``secondary_files``, their files; ``unmatched``, records that went to none, by reason.
     """
 
     files: tuple[WrittenFile, ...]
     rows: int
     numbers: BitMap64
     twice: BitMap64
-    followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
+    secondary_files: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
     unmatched: Mapping[RejectionReason, BitMap64] = field(default_factory=dict)
 
     @property
     def all_files(self) -> tuple[WrittenFile, ...]:
         """Return the files of all tables."""
-        return (*self.files, *(file for some in self.followed.values() for file in some))
+        return (*self.files, *(file for some in self.secondary_files.values() for file in some))
 
 
 class Tally:
@@ -110,12 +110,12 @@ class Tally:
     def to_part_written(
         self,
         files: tuple[WrittenFile, ...],
-        followed: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
+        secondary_files: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
         unmatched: Mapping[RejectionReason, BitMap64] | None = None,
     ) -> PartWritten:
         """Return what the task wrote."""
         return PartWritten(
-            files, self._rows, self._numbers, self._twice, followed or {}, unmatched or {}
+            files, self._rows, self._numbers, self._twice, secondary_files or {}, unmatched or {}
         )
 
 
@@ -183,7 +183,7 @@ class _Ready:
     def get_or_open_outlet(self, routed: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
         return _Outlet(routed.name, self)
 
-    def flush_largest_over_limit(self) -> None:
+    def flush_largest_until_within_limit(self) -> None:
         """Do nothing: no rows wait here."""
 
     def finish(self) -> SecondaryFiles:
@@ -380,14 +380,14 @@ def write_rows(
             routed = tables[some.table]
             assert routed.plan is not None, "its rows are of its schema"
             files.get_or_open_outlet(routed, routed.plan).rows.add_rows(some.numbered.rows)
-            files.flush_largest_over_limit()
-        followed = files.finish()
+            files.flush_largest_until_within_limit()
+        secondary_files = files.finish()
         own = (
-            followed.pop(table_of_start(plan, batch).destination, ())
+            secondary_files.pop(table_of_start(plan, batch).destination, ())
             if plan.source.routing is None
             else ()
         )
-        return tally.to_part_written(own, followed, unmatched)
+        return tally.to_part_written(own, secondary_files, unmatched)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
         files.discard()
         return (
@@ -472,7 +472,7 @@ def _with_written_parts(
         )
     files = tuple(file for part in written for file in part.files)
     return replace(
-        read, partitions=results, files=files, followed=secondary_files_by_table(written)
+        read, partitions=results, files=files, secondary_files=secondary_files_by_table(written)
     )
 
 

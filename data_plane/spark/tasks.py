@@ -136,7 +136,7 @@ def _merge_by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
 
 class _Wrote(Protocol):
     @property
-    def followed(self) -> Mapping[Destination, tuple[WrittenFile, ...]]: ...
+    def secondary_files(self) -> Mapping[Destination, tuple[WrittenFile, ...]]: ...
 
 
 def secondary_files_by_table(
@@ -145,7 +145,7 @@ def secondary_files_by_table(
     """Return the files of secondary tables, table by table."""
     files: dict[Destination, tuple[WrittenFile, ...]] = {}
     for share in written:
-        for at, more in share.followed.items():
+        for at, more in share.secondary_files.items():
             files[at] = (*files.get(at, ()), *more)
     return files
 

@@ -110,7 +110,7 @@ class UserFunction:
         given: list[pa.RecordBatch] = []
         bad: dict[int, str] = {}
 
-        def try_settle_rows(wanted: Integers) -> bool:
+        def try_complete_rows(wanted: Integers) -> bool:
             try:
                 given.extend(self._call(rows.slice(int(wanted[0]), len(wanted))))
             except TransformRaised as error:
@@ -124,7 +124,7 @@ class UserFunction:
                     ) from None
             return True
 
-        halve_until_complete(rows.num_rows, try_settle_rows)
+        halve_until_complete(rows.num_rows, try_complete_rows)
         return given, bad
 
     def _call(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:

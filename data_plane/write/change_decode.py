@@ -131,7 +131,7 @@ class ChangeReader:
         assert changes is not None, "chosen for it"
         self._source, self._changes, self._columns = source, changes, schema
         self._shape: RowShape | None = None
-        self._read_changes: Callable[[Chunk], Read] = self._read
+        self._read_changes: Callable[[Chunk], Read] = self._read_unshaped
         if plan.shaping.rules is not None:
             self._set_up_shape(plan, batch.table.table)
         clear = self._shape.clear_schema if self._shape else schema
@@ -184,7 +184,7 @@ class ChangeReader:
 
         self._shape = row_shape_of(plan, self._columns, table, _KEY)
         if self._shape is not None and not plan.source.handling.keeps_content:
-            self._read_changes = reader_without_content_in_errors(self._read)
+            self._read_changes = reader_without_content_in_errors(self._read_unshaped)
 
     def read(self, chunk: Chunk) -> Read:
         """Return the chunk's changes, and why its other records are none.
@@ -211,7 +211,7 @@ class ChangeReader:
         whose last record stays (SHAPE-2).
         """
         rows, operations = read.rows, self.operations_of(read.rows)
-        judged, upserts = shape.judge(rows), operations == Operation.UPSERT
+        judged, upserts = shape.evaluate_conditions(rows), operations == Operation.UPSERT
         gone = upserts & ~judged.kept
         if gone.any():
             rows = self._as_deletes(rows, gone)
@@ -234,7 +234,7 @@ class ChangeReader:
         columns[OPERATION] = pa.array(operations)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
-    def _read(self, chunk: Chunk) -> Read:
+    def _read_unshaped(self, chunk: Chunk) -> Read:
         chunk = self._source.framed_chunk(chunk)
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
@@ -339,7 +339,7 @@ class ChangeReader:
         """Return what the record of each of these rows does."""
         return np.asarray(rows.column(OPERATION))
 
-    def select_rows(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+    def select_table_rows(self, rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
         """Return some of these rows, as the table has them."""
         chosen = _filter_rows(rows, some)
         return pa.RecordBatch.from_arrays(
@@ -506,7 +506,7 @@ class ChangeDecoder:
             return  # as little of this one
         upserts, deletes = operations == Operation.UPSERT, operations == Operation.DELETE
         # Both from one pass over one chunk: rows and keys then have the order of the offsets.
-        self._rows.add_rows(self._reader.select_rows(read.rows, upserts))
+        self._rows.add_rows(self._reader.select_table_rows(read.rows, upserts))
         self._keys.add_keys(
             self._reader.select_deleted_keys(read.rows, deletes), records.filter(deletes)
         )

@@ -119,7 +119,7 @@ class MissingColumns:
             if missing is None:
                 continue
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
-                self._note_rows(chunk, rows.tolist(), missing)
+                self._note_needs_of_rows(chunk, rows.tolist(), missing)
                 continue
             words = ", ".join(
                 describe_changes(
@@ -163,7 +163,7 @@ class MissingColumns:
         known = {column.name for column in self._evolution.columns.fields}
         return [(column.name,) for column in wanted.fields if column.name in known]
 
-    def _note_rows(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
+    def _note_needs_of_rows(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
         self._columns = self._merged_with_noted(wanted)
         self._records += len(rows)
         for row in rows:
@@ -180,9 +180,9 @@ class MissingColumns:
         self._enough = sum(1 for _ in named_fields_with_parent_ids(both)) >= _ENOUGH
         return both
 
-    def to_batch_needs(self, number: int) -> BatchNeeds:
+    def to_batch_needs(self, batch_number: int) -> BatchNeeds:
         need = self.to_table_need(Destination(""))
-        return BatchNeeds(number, need.columns, need.first, need.records)
+        return BatchNeeds(batch_number, need.columns, need.first, need.records)
 
     def to_table_need(self, at: Destination, raw_name: str = "") -> TableNeed:
         """Return what was noted, for a table that a route names."""
@@ -202,7 +202,7 @@ class MissingColumns:
         """Note the first record of each partition, as one that needs something."""
         places, rows = np.unique(chunk.places, return_index=True)
         if len(places):
-            self._note_rows(chunk, rows.tolist(), Struct())
+            self._note_needs_of_rows(chunk, rows.tolist(), Struct())
 
     def record_count_by_ignored_paths(self, record_count: int) -> Mapping[str, int]:
         """Return the count under one text, which joins all fields that become no column."""

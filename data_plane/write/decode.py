@@ -194,7 +194,7 @@ class RowDecoder:
 
     def _apply_shape(self, rows: pa.RecordBatch, records: Chunk, shape: RowShape) -> Decoded:
         """Return the rows that stay, as nobody may see more of them, and count the others."""
-        judged = shape.judge(rows)
+        judged = shape.evaluate_conditions(rows)
         self._rejected.count_filtered(records.places[~judged.kept])
         if judged.bad:
             self._rejected.reject_bad(records, judged.bad, EXPECTATION)

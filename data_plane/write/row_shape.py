@@ -75,7 +75,7 @@ class RowShape:
             for each in rules.expectations
         ]
 
-    def judge(self, rows: pa.RecordBatch) -> Judged:
+    def evaluate_conditions(self, rows: pa.RecordBatch) -> Judged:
         """Return which rows stay; the others' values were not looked at any further."""
         kept = np.ones(rows.num_rows, np.bool_) if self._where is None else self._where(rows)
         bad: dict[int, str] = {}

@@ -180,7 +180,7 @@ class Outlets(Protocol):
     def get_or_open_outlet(self, routed: RoutedTable, plan: WriterPlan) -> TableOutlet:
         """Return the table's outlet, opened on first use."""
 
-    def flush_largest_over_limit(self) -> None:
+    def flush_largest_until_within_limit(self) -> None:
         """Write the largest outlets until the waiting rows are within their bound."""
 
     def finish(self) -> SecondaryFiles:
@@ -244,7 +244,7 @@ class FileOutlets:
             table = self._open[routed.name] = TableFiles(routed, plan, self._batch, self._pool)
         return table
 
-    def flush_largest_over_limit(self) -> None:
+    def flush_largest_until_within_limit(self) -> None:
         tables = self._open.values()
         while len(tables) > 1 and sum(table.waiting_bytes for table in tables) > BUFFER_BYTES:
             max(tables, key=lambda table: table.waiting_bytes).flush()

@@ -99,7 +99,7 @@ class TransformedRows:
                 outlet = self._outlets.get_or_open_outlet(routed, routed.plan)
                 places, offsets = self._places_and_offsets_of(some.numbers)
                 outlet.add_rows(Decoded(some.numbered.rows, places, offsets, chunk))
-                self._outlets.flush_largest_over_limit()
+                self._outlets.flush_largest_until_within_limit()
         if unmatched:
             self._reject_unmatched(chunk, unmatched)
 

@@ -215,14 +215,14 @@ class BatchRows:
         if needs := self._batch_needs():
             self.discard()
             return needs
-        followed = self._outlets.finish()
-        own = followed.pop(self._only.destination, ()) if self._only else ()
+        secondary = self._outlets.finish()
+        own = secondary.pop(self._only.destination, ()) if self._only else ()
         if self._rejected.reasons:
             log_unmatched_if_not_recent(self._rejected.reasons)
         quarantined = self._rejected.finish()
         results = self._prefilter.partition_results(*self._record_and_delete_counts())
         return BatchWritten(
-            self._batch.number, results, own, quarantined, followed, self._ignored_field_counts()
+            self._batch.number, results, own, quarantined, secondary, self._ignored_field_counts()
         )
 
     def discard(self) -> None:
@@ -281,7 +281,7 @@ class BatchRows:
     def _decode_table(self, table: _Table) -> None:
         table.decode_waiting(only_note_needs=self._only_note_needs)
         self._only_note_needs |= bool(table.decoder.missing_columns)
-        self._outlets.flush_largest_over_limit()
+        self._outlets.flush_largest_until_within_limit()
 
     def _note_new_table(self, target: Target, creation: CreationSource) -> NewTable:
         new_table = self._new_tables.get(target.table)

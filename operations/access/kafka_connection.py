@@ -28,7 +28,7 @@ _LATELY_MS = 60_000
 
 
 @contextmanager
-def opening_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
+def open_reachable_source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
     """Yield the source cluster.
 
     A request takes at most ``ANSWER_S_MAX``; a dead cluster fails sooner.

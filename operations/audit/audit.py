@@ -31,7 +31,7 @@ from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.quarantine.read_diverted_records import DivertedRecords, is_given_back
 from headgate.operations.access.kafka_connection import (
     find_offsets_with_records,
-    opening_source_topics,
+    open_reachable_source_topics,
     which_topics_are_compacted,
 )
 from headgate.operations.access.tables import (
@@ -683,7 +683,7 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> SourceEvidence:
         try:
-            with opening_source_topics(self._settings) as topics:
+            with open_reachable_source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
             ranges = self._find_ranges_noting_unproven(source, record, spans, seen)
             offsets = find_offsets_with_records(

@@ -261,7 +261,7 @@ class _SourceReader:
         ordered = self._reading.operations_of(read.rows)
         upserts, deletes = ordered == Operation.UPSERT, ordered == Operation.DELETE
         self.read.passed_over += int((ordered >= Operation.SKIP).sum())
-        rows = self._reading.select_rows(read.rows, upserts)
+        rows = self._reading.select_table_rows(read.rows, upserts)
         keys = [rows.column(name) for name in self._key]
         self._add_changes(rows.columns, keys, records.filter(upserts), deletes=False)
         gone = self._reading.select_deleted_keys(read.rows, deletes)

@@ -467,9 +467,14 @@ class KeyedTables:
         let_go = sum(len(some) for others in groups.values() for some in others.let_go.values())
         return let_go + sum(result.read.passed_over + result.read.bad for result in results)
 
-    def conclude_replays(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
-        """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
-        unexplained = skipped - self.passed_over_record_count
+    def conclude_replays(
+        self, compacted: Mapping[str, bool | None], skipped_record_count: int
+    ) -> None:
+        """Report the results of the comparisons.
+
+        ``skipped_record_count``: records that the sink skipped.
+        """
+        unexplained = skipped_record_count - self.passed_over_record_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
                 self._add_conclusions(name, Conclusions(unproven=[self.unproven_if_not_replayed]))

@@ -339,7 +339,7 @@ class _Slice:
             & ~self._deletes[at]
         )
         right, doubled = self._split_first_per_key(right)
-        self._note_rows(Fault.TWICE, doubled)
+        self._note_fault_of_rows(Fault.TWICE, doubled)
         self._note_wrong_rows(own & ~right & ~doubled, known, right)
         there = np.zeros(len(self._last_sources), np.bool_)
         there[self._place[known]] = True
@@ -367,7 +367,7 @@ class _Slice:
         former = known.copy()
         at = self._place[known]
         former[known] = self._deletes[at] & doubtful[at]
-        self._note_rows(Fault.FORMER_DELETE, former)
+        self._note_fault_of_rows(Fault.FORMER_DELETE, former)
         return former
 
     def _flag_marked_rows(self, some: pa.Table) -> Flags:
@@ -377,15 +377,15 @@ class _Slice:
             return np.zeros(some.num_rows, np.bool_)
         return np.asarray(_combine_chunks(some, marks).is_valid())
 
-    def _split_first_per_key(self, right: Flags) -> tuple[Flags, Flags]:
-        """Split right rows into the first one of each key and the others."""
-        places = np.flatnonzero(right)
+    def _split_first_per_key(self, correct: Flags) -> tuple[Flags, Flags]:
+        """Split correct rows into the first one of each key and the others."""
+        places = np.flatnonzero(correct)
         _, first = np.unique(self._place[places], return_index=True)
-        once = np.zeros(len(right), np.bool_)
+        once = np.zeros(len(correct), np.bool_)
         once[places[first]] = True
-        return once, right & ~once
+        return once, correct & ~once
 
-    def _note_wrong_rows(self, wrong: Flags, known: Flags, right: Flags) -> None:
+    def _note_wrong_rows(self, wrong: Flags, known: Flags, correct: Flags) -> None:
         """Note why these rows are not those of the last records of their keys."""
         held, aged = self._flag_in_source_and_before_its_begin(wrong)
         older = np.zeros(len(wrong), np.bool_)
@@ -396,13 +396,13 @@ class _Slice:
         older &= wrong
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]
-        beside[older] = np.isin(self._place[older], self._place[right])
-        self._note_rows(Fault.UNDELETED, undeleted)
-        self._note_rows(Fault.TWICE, beside & ~undeleted)
-        self._note_rows(Fault.OUTDATED, older & ~undeleted & ~beside)
-        self._note_rows(Fault.INVENTED, wrong & ~older & held)
-        self._note_rows(Fault.AGED, wrong & ~older & aged)
-        self._note_rows(Fault.VANISHED, wrong & ~older & ~held & ~aged)
+        beside[older] = np.isin(self._place[older], self._place[correct])
+        self._note_fault_of_rows(Fault.UNDELETED, undeleted)
+        self._note_fault_of_rows(Fault.TWICE, beside & ~undeleted)
+        self._note_fault_of_rows(Fault.OUTDATED, older & ~undeleted & ~beside)
+        self._note_fault_of_rows(Fault.INVENTED, wrong & ~older & held)
+        self._note_fault_of_rows(Fault.AGED, wrong & ~older & aged)
+        self._note_fault_of_rows(Fault.VANISHED, wrong & ~older & ~held & ~aged)
 
     def _flag_in_source_and_before_its_begin(self, some: Flags) -> tuple[Flags, Flags]:
         """Return which rows have a record at their offset in the source, and which are too old."""
@@ -413,10 +413,10 @@ class _Slice:
             aged[row] = offset < self._source.begins.get(source, offset + 1)
         return held, aged & ~held
 
-    def _note_value_differences(self, right: Flags) -> None:
-        rows = self._rows.filter(pa.array(right))
-        records = self._last.take(pa.array(self._place[right]))
-        sources, offsets = self._sources[right], self._offsets[right]
+    def _note_value_differences(self, correct: Flags) -> None:
+        rows = self._rows.filter(pa.array(correct))
+        records = self._last.take(pa.array(self._place[correct]))
+        sources, offsets = self._sources[correct], self._offsets[correct]
         self._faults.rows += len(offsets)
         self._faults.marked += int(self._flag_marked_rows(records).sum())
         wrong, new = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
@@ -437,7 +437,7 @@ class _Slice:
             if some.any():
                 self._faults.note_fault(fault, sources[some], offsets[some])
 
-    def _note_rows(self, fault: Fault, some: Flags) -> None:
+    def _note_fault_of_rows(self, fault: Fault, some: Flags) -> None:
         if some.any():
             self._faults.note_fault(fault, self._sources[some], self._offsets[some])
 

@@ -50,7 +50,7 @@ class SeenOffsets:
     examples: list[tuple[int, str]] = field(default_factory=list)
     """Some repeated offsets, each with a file that repeats it."""
 
-    def add_rows(self, offsets: pa.Int64Array, path: str) -> None:
+    def add_row_offsets(self, offsets: pa.Int64Array, path: str) -> None:
         """Count the rows of one file; ``offsets`` has no nulls."""
         fresh = bitmap_of(offsets)
         again = fresh & self.offsets
@@ -142,9 +142,11 @@ def scan_staged_files(
             _add_rows_of_batch(into, batch, columns, file.path)
 
 
-def select_rows(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
+def select_rows(
+    rows: pa.RecordBatch, column_name: str, values: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return the rows whose column has one of these values."""
-    is_match = pc.is_in(column_or_field(rows, name), value_set=pa.array(values))
+    is_match = pc.is_in(column_or_field(rows, column_name), value_set=pa.array(values))
     matching: list[dict[str, Any]] = rows.filter(is_match).to_pylist()
     return matching
 
@@ -222,4 +224,4 @@ def _add_rows_of_batch(
                 records.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            records.get_or_add_offsets_of(at).add_rows(known, path)
+            records.get_or_add_offsets_of(at).add_row_offsets(known, path)

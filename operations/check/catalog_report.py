@@ -36,7 +36,7 @@ class _Advice:
     lines: list[str] = field(default_factory=list)
 
 
-def check_catalog(
+def check_catalog_by_trial(
     settings: SinkSettings, announce: Callable[[str], None] = lambda _: None
 ) -> tuple[Check, ...]:
     """Ask the catalog of a sink file. Raises nothing foreseeable.

@@ -43,7 +43,7 @@ from headgate.kafka.control_topic import require_fitting_topic_if_present, will_
 from headgate.kafka.record_fetch import check_batch_consumer
 from headgate.kafka.token_providers import unverified_claims_of
 from headgate.native.kernels import InPython, loops
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import check_routed_tables
 from headgate.operations.check.keys_and_transform import check_key, check_keys, check_transform
 from headgate.operations.check.records import (
@@ -334,7 +334,7 @@ def _check_brokers(cluster: Cluster) -> str:
 def _check_source(
     settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
 ) -> str:
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         found = topics.describe()
     for name in found:
         granted = cluster.describe_topic(name)
@@ -350,7 +350,7 @@ def _check_source(
 
 def _check_batch_consumer(settings: SinkSettings) -> str:
     """Ask the client that no other question asks: it has its own way to tokens and brokers."""
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         found = topics.describe()
     if not found:
         raise NotChecked("there is no topic yet that it could read")

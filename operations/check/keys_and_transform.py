@@ -25,7 +25,7 @@ from headgate.data_plane.spark.transform import transform_function_of
 from headgate.data_plane.transform.result_rows import RECORD
 from headgate.data_plane.transform.user_function import UserFunction, load_function
 from headgate.operations.access.kafka_connection import (
-    opening_source_topics,
+    open_reachable_source_topics,
     which_topics_are_compacted,
 )
 from headgate.operations.access.tables import names_of_primary_and_quarantine
@@ -60,7 +60,7 @@ def check_keys(settings: SinkSettings) -> str:
     error of one that cannot be read.
     """
     routing = settings.tables.routing
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         known = [
             name for name in sorted(topics.describe()) if may_lead_to_keyed_table(routing, name)
         ]

@@ -24,7 +24,7 @@ from headgate.data_plane.formats.registry.frames import has_glue_frame, header_f
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table
 from headgate.kafka.record_samples import read_newest_records
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.dry_run import DryRun, dry_run_newest_records
 
 SAMPLE_RECORDS = 200
@@ -51,7 +51,7 @@ def check_records(settings: SinkSettings) -> str:
 
     With routes, looks at topics that go to keyed tables.
     """
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         known = sorted(topics.describe())
     routing = settings.tables.routing
     names = [n for n in known if not settings.tables or may_lead_to_keyed_table(routing, n)][
@@ -70,27 +70,27 @@ def check_records(settings: SinkSettings) -> str:
 
 def check_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
     """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
-    looks = _count_envelopes(settings.format, settings.format.type, values)
-    if not looks.record_count:
+    counts = _count_envelopes(settings.format, settings.format.type, values)
+    if not counts.record_count:
         return f"{topic} has no records yet"
-    if other := _guess_other_format(settings.format, values, looks):
+    if other := _guess_other_format(settings.format, values, counts):
         raise EnvelopeUnfit(
-            f"{topic}: {looks.record_count} records were looked at, and none is read as "
+            f"{topic}: {counts.record_count} records were looked at, and none is read as "
             f"{settings.format.type}: they have {_FRAMED[other]}",
             f'set format.type = "{other}"',
         )
-    found = ", ".join(f"{count} {kind}" for kind, count in sorted(looks.envelopes.items()))
-    text = f"{topic}: of {looks.record_count} records {found or 'no value can be read'}"
-    text += f", {looks.tombstones} without a value" if looks.tombstones else ""
-    why = "" if settings.shape.hidden_columns else f": {looks.why}"  # it may show what is hidden
-    text += f", {looks.unreadable} not to be read{why}" if looks.unreadable else ""
-    text += describe_disposal(settings.quarantine, looks.unreadable, looks.record_count)
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.envelopes.items()))
+    text = f"{topic}: of {counts.record_count} records {found or 'no value can be read'}"
+    text += f", {counts.tombstones} without a value" if counts.tombstones else ""
+    why = "" if settings.shape.hidden_columns else f": {counts.why}"  # it may show what is hidden
+    text += f", {counts.unreadable} not to be read{why}" if counts.unreadable else ""
+    text += describe_disposal(settings.quarantine, counts.unreadable, counts.record_count)
     text += _describe_columns_with_replaced_nulls(settings.format, values)
-    envelope = looks.most_common_envelope
+    envelope = counts.most_common_envelope
     table = declaration_of_topic_or_empty(settings, topic)
-    if envelope is None or not table.key or _does_any_change_fit(settings.changes, table, looks):
-        _require_counts_let_sink_start(settings, table, looks, text)
-    if envelope is None or _does_any_change_fit(settings.changes, table, looks):
+    if envelope is None or not table.key or _does_any_change_fit(settings.changes, table, counts):
+        _require_counts_let_sink_start(settings, table, counts, text)
+    if envelope is None or _does_any_change_fit(settings.changes, table, counts):
         return text
     if not table.key:
         if envelope is Envelope.PLAIN:
@@ -126,22 +126,22 @@ def describe_disposal(quarantine: QuarantineSettings, bad: int, records: int) ->
 def _require_counts_let_sink_start(
     settings: SinkSettings,
     table: TableSettings | OneTableSettings,
-    looks: EnvelopeCounts,
+    counts: EnvelopeCounts,
     text: str,
 ) -> None:
     """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""
     quarantine = settings.quarantine
-    if looks.unreadable and not looks.envelopes:
+    if counts.unreadable and not counts.envelopes:
         raise RecordsWouldStop(
             text, f"{settings.format.type} reads none of them: correct format.type or its options"
         )
-    if looks.unreadable and quarantine.policy is Disposal.FAIL:
+    if counts.unreadable and quarantine.policy is Disposal.FAIL:
         raise RecordsWouldStop(
             f"{text}; quarantine.policy is fail, so the sink would stop there",
             'set quarantine.policy = "quarantine", or mend the producer',
         )
     unkeyed = not settings.tables and not table.key
-    if looks.tombstones and unkeyed and quarantine.tombstones is Disposal.FAIL:
+    if counts.tombstones and unkeyed and quarantine.tombstones is Disposal.FAIL:
         raise RecordsWouldStop(
             f"{text}; quarantine.tombstones is fail, so the sink would stop there",
             'set quarantine.tombstones = "skip" or "quarantine"',
@@ -222,7 +222,7 @@ def declaration_of_topic_or_empty(
 
 
 def _does_any_change_fit(
-    changes: ChangesSettings, table: TableSettings | OneTableSettings, looks: EnvelopeCounts
+    changes: ChangesSettings, table: TableSettings | OneTableSettings, counts: EnvelopeCounts
 ) -> bool:
     """Return whether any value is what the settings say.
 
@@ -233,12 +233,12 @@ def _does_any_change_fit(
     envelope = changes.envelope
     if envelope is Envelope.PLAIN and ENVELOPE_FIELDS & {column.name for column in table.columns}:
         return True
-    plain = looks.envelopes[Envelope.PLAIN] if envelope is Envelope.FLATTENED else 0
-    return looks.envelopes[envelope] + plain > 0
+    plain = counts.envelopes[Envelope.PLAIN] if envelope is Envelope.FLATTENED else 0
+    return counts.envelopes[envelope] + plain > 0
 
 
 def _guess_other_format(
-    declared: FormatSettings, values: Sequence[bytes | None], looks: EnvelopeCounts
+    declared: FormatSettings, values: Sequence[bytes | None], counts: EnvelopeCounts
 ) -> str | None:
     """Return the format that reads all of the values if the declared one reads none."""
     if declared.type != "json":
@@ -249,7 +249,7 @@ def _guess_other_format(
     if there and all(value[:1] == b"\0" for value in there):
         is_json = all(value[_FRAME_BYTES : _FRAME_BYTES + 1] == b"{" for value in there)
         return "json-registry" if is_json else "avro-registry"
-    if there and looks.envelopes[Envelope.PLAIN] == len(there):
+    if there and counts.envelopes[Envelope.PLAIN] == len(there):
         enclosed = _count_envelopes(declared, "connect-json", values)
         return "connect-json" if enclosed.envelopes.total() == len(there) else None
     return None
@@ -269,7 +269,7 @@ def check_by_dry_run(settings: SinkSettings) -> str:
 
     Raises ``RecordsWouldStop``, and what a batch of these records would raise.
     """
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         partitions = sum(len(topic.partitions) for topic in topics.describe().values())
     return check_dry_run(
         settings, dry_run_newest_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))

@@ -46,7 +46,7 @@ from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import describe_ignored_properties
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import find_start_error_of_missing_table, open_primary
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.sink_tables import open_tables_read_only
@@ -280,7 +280,7 @@ class TableCheck:
         """Check that the source still has what the table says to read next."""
         assert self._view is not None  # asked only after sink_state
         settings = self._settings
-        with opening_source_topics(settings) as topics:
+        with open_reachable_source_topics(settings) as topics:
             now, note = topics.describe(), topics.first_offset_metadata()
         ids = {topic: state.topic_id for topic, state in now.items()}
         require_sources_unshared(self._view, ids, settings.table.shared_with)

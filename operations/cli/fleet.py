@@ -203,7 +203,7 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
             found = reader.current_view()
             if watch:
                 click.clear()
-            _show_fleet(found, workers=workers, as_json=as_json)
+            _show_fleet(found, shows_workers=workers, as_json=as_json)
             if not watch:
                 break
             until_s = time.monotonic() + WATCH_S
@@ -328,16 +328,16 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
 # --------------------------------------------------------------------------------------- showing
 
 
-def _show_fleet(found: FleetView, *, workers: bool, as_json: bool) -> None:
+def _show_fleet(found: FleetView, *, shows_workers: bool, as_json: bool) -> None:
     show_sink: Callable[[Any], str] = _sink_line
-    some: Mapping[str, Any] = found.workers if workers else found.sinks
+    some: Mapping[str, Any] = found.workers if shows_workers else found.sinks
     if as_json:
         from headgate.operations.status.fleet_documents import sink_document, worker_document
 
-        document: Callable[[Any], Any] = worker_document if workers else sink_document
+        document: Callable[[Any], Any] = worker_document if shows_workers else sink_document
         print_json([document(each) for each in some.values()])
         return
-    show_one = _worker_line if workers else show_sink
+    show_one = _worker_line if shows_workers else show_sink
     for each in some.values():
         click.echo(to_printable_line(show_one(each)))
 

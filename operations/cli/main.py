@@ -217,7 +217,7 @@ def check(
     settings = load_settings(ctx, sink)
     if kafka + catalog + offline > 1:
         raise click.UsageError("choose one of --kafka, --catalog and --offline")
-    from headgate.operations.check.catalog_report import check_catalog
+    from headgate.operations.check.catalog_report import check_catalog_by_trial
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import check_offline, exit_code_of
     from headgate.operations.check.cluster_report import check_kafka_by_trial
@@ -227,7 +227,7 @@ def check(
     if offline:
         answers = check_offline(settings)
     elif catalog:
-        answers = check_catalog(settings, lambda text: click.echo(text, err=True))
+        answers = check_catalog_by_trial(settings, lambda text: click.echo(text, err=True))
     else:
         answers = check_kafka_by_trial(settings) if kafka else ask(settings, Role(role))
     if as_json:

@@ -75,12 +75,12 @@ def watch_sink(console: Console, settings: SinkSettings, every_s: float) -> None
 
 
 def render_repeatedly(
-    console: Console, settings: SinkSettings, every_s: float, number: int | None = None
+    console: Console, settings: SinkSettings, every_s: float, looks_max: int | None = None
 ) -> Iterator[RenderableType]:
-    """Yield one picture per look, ``number`` of them or without end."""
+    """Yield one picture per look, ``looks_max`` of them or without end."""
     for look in count(1):
         yield _render_status(console, settings)
-        if look == number:
+        if look == looks_max:
             return
         time.sleep(every_s)
 

@@ -52,7 +52,7 @@ from headgate.coordinator.settings import (
 )
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.cdc.policy import OnDelete
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import open_tables_for_claim
 from headgate.operations.control.deleted_rows_guard import (
     raise_deletions_unknown,
@@ -145,7 +145,7 @@ def resolve_stop_of_sink(
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
         primary, secondaries = opening.enter_context(open_tables_for_claim(settings))
-        topics = opening.enter_context(opening_source_topics(settings))
+        topics = opening.enter_context(open_reachable_source_topics(settings))
         world = ClaimedSink(
             Identity(
                 settings.name,

@@ -44,7 +44,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import open_primary, open_tagged_and_known_tables
 from headgate.operations.control.deleted_rows_guard import (
     BRING_BACK_HINT,
@@ -278,7 +278,7 @@ def plan_rollback(
             f"others have written since {to}: {'; '.join(plan.foreign_snapshot_texts)}",
             "--drop-foreign also removes their snapshots from the branch",
         )
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         require_source_holds_records_after(record, topics.describe())
     return plan
 

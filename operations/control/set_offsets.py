@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.coordinator.recovery import valid_through_of_claim
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.deleted_rows_guard import require_deleted_not_read_again
 from headgate.operations.control.operator_claim import (
@@ -112,7 +112,7 @@ def plan_offset_moves(
     with open_primary(settings) as table:
         view = table.read()
     record = require_claimable_record(settings, view)
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         described = topics.describe()
         partitions = _expand_to_partitions(parsed, described, topics.offsets_at)
     anew = frozenset[str]()

@@ -111,7 +111,7 @@ class Observation:
             return None  # a fenced coordinator's last words
         match envelope.event:
             case StartCommit(offsets=offsets):
-                return self._on_start(envelope, offsets)
+                return self._on_start_commit(envelope, offsets)
             case EndCommit():
                 self.ended = _transaction_of(envelope)
                 return TransactionEnding(envelope.sender.member, self.ended)
@@ -120,7 +120,7 @@ class Observation:
                 return self._on_settlement(_transaction_of(envelope), settlement)
         return None
 
-    def _on_start(self, envelope: Envelope, offsets: Offsets) -> CoordinatorLeads | None:
+    def _on_start_commit(self, envelope: Envelope, offsets: Offsets) -> CoordinatorLeads | None:
         self.opened = _transaction_of(envelope)
         self.settled = self.settled.with_offsets(offsets)
         if envelope.epoch == self.epoch:

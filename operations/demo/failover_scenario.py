@@ -140,9 +140,9 @@ class FailoverScenario:
 
     def _kill_coordinator(self, end: TransactionEnding) -> None:
         pid = pid_of(end.member)
-        by_signal = self._participants[pid].kill()
+        by_signal = self._participants[pid].kill_and_find_end_signal()
         self.kill = Kill(pid, by_signal, end.transaction, time.monotonic())
-        self._stream.release_held_records()
+        self._stream.release_withheld_records()
         how = by_signal.name if by_signal else "itself"
         self._screen.show_line(
             "kill -9",

@@ -52,7 +52,7 @@ class ParticipantProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def kill(self) -> signal.Signals | None:
+    def kill_and_find_end_signal(self) -> signal.Signals | None:
         """Send ``kill -9``; return the signal that ended it, or None if it ended by itself."""
         self._process.kill()
         code = self._process.wait()

@@ -93,7 +93,7 @@ def produce(
             on_progress(delivery.confirmed_count)
         if rate:
             time.sleep(max(0.0, began + sent / rate - time.monotonic()))
-    delivery.finish(sent)
+    delivery.await_confirmations_or_raise(sent)
     if on_progress:
         on_progress(delivery.confirmed_count)
     return dict(sorted(delivery.confirmed.items()))
@@ -130,7 +130,7 @@ class _Delivery:
         if self._failure:
             raise Unreachable(f"{self._where}: a record was not taken: {self._failure.str()}")
 
-    def finish(self, sent: int) -> None:
+    def await_confirmations_or_raise(self, sent: int) -> None:
         """Wait for all answers.
 
         Raises ``Unreachable`` unless all ``sent`` records were confirmed.
@@ -189,7 +189,7 @@ class TripStream:
         """Note that somebody reads: more than the backlog may follow."""
         self._awaited.set()
 
-    def release_held_records(self) -> None:
+    def release_withheld_records(self) -> None:
         """Stop holding back records."""
         self._released.set()
 

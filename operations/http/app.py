@@ -77,11 +77,11 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
     stop = stop or threading.Event()
     telemetry = OpenTelemetry(TelemetrySettings())
 
-    def count_restart(sink: str, code: str, amount: int) -> None:
+    def count_restarts(sink: str, code: str, amount: int) -> None:
         labels = {"fleet": settings.fleet.name, "sink": sink, "code": code}
         telemetry.count(names.FLEET_RESTARTS, amount, labels)
 
-    followed = FollowedFleet(settings, count_restart)
+    followed = FollowedFleet(settings, count_restarts)
 
     def gauges_of_fleet() -> list[Gauge]:
         known = followed.latest()

@@ -302,23 +302,23 @@ MakePlan = Callable[[str, Given], FleetPlanner]
 
 
 def _answer_change_of_specs(
-    fleet: ServedFleet, asked: Asked, make: MakePlan | None, name: str
+    fleet: ServedFleet, asked: Asked, make_plan: MakePlan | None, name: str
 ) -> Answer:
-    if make is None:
+    if make_plan is None:
         return refusal_answer(
             404, "a sink has nothing of that name", f"known are: {', '.join(_MOVES)}"
         )
-    method = "DELETE" if make is _plan_remove else "PUT"
+    method = "DELETE" if make_plan is _plan_remove else "PUT"
     if asked.method != method:
         return method_not_allowed_answer(method)
     if asked.refuse_act is not None:
         return asked.refuse_act
     try:
-        plan_change = make(name, _parse_json_or_sink_file(asked.body))
+        plan_change = make_plan(name, _parse_json_or_sink_file(asked.body))
     except ConfigurationError as error:  # also of a file: what was sent is wrong
         return json_answer(400, {"code": error.code, "error": error.message, "hint": error.hint})
     try:
-        plan = fleet.change_specs(plan_change, asked, creates_topics=make is _plan_apply)
+        plan = fleet.change_specs(plan_change, asked, creates_topics=make_plan is _plan_apply)
     except SinkUnknown:
         return _no_such_sink_answer()
     return json_answer(

@@ -34,7 +34,7 @@ class ControlTopic:
     ends: Mapping[int, int]
 
     @property
-    def oldest_ms(self) -> dict[int, int]:
+    def oldest_ms_by_partition(self) -> dict[int, int]:
         return {record.partition: record.time_ms for record in reversed(self.records)}
 
 

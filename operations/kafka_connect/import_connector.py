@@ -45,7 +45,7 @@ def import_connector(
         read_connector_file(connector), shared, left_out=left_out, topic=topic
     )
     for sink in sinks:
-        for text in _describe_fates(sink, alone=len(sinks) == 1):
+        for text in _describe_fates(sink, is_only_sink=len(sinks) == 1):
             say(to_printable_line(text))
     for sink in sinks:
         _require_usable_sink(connector, sink)
@@ -55,8 +55,8 @@ def import_connector(
     return tuple(fate for sink in sinks for fate in sink.fates_to_add_by_hand)
 
 
-def _describe_fates(sink: Translated, *, alone: bool) -> Iterator[str]:
-    if not alone:
+def _describe_fates(sink: Translated, *, is_only_sink: bool) -> Iterator[str]:
+    if not is_only_sink:
         yield f"sink {sink.name}:"
     for level in _LEVELS:
         yield from (str(fate) for fate in sink.fates if fate.verdict is level)
@@ -94,10 +94,10 @@ def _point_references_at_stand_in_files(text: str, folder: Path) -> str:
     (folder / "one").write_text(_STAND_IN)
     (folder / "pair").write_text(f"user:{_STAND_IN}")
 
-    def reference(found: re.Match[str]) -> str:
+    def reference_to_stand_in(found: re.Match[str]) -> str:
         return f"${{file:{folder / ('pair' if _PAIR.search(found[2]) else 'one')}}}"
 
-    return REFERENCE.sub(reference, text)
+    return REFERENCE.sub(reference_to_stand_in, text)
 
 
 def _write_sink_files(folder: Path, connector: Path, sinks: Sequence[Translated]) -> list[Path]:

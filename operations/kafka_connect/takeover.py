@@ -41,7 +41,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.control.adopt_group_offsets import read_or_create_primary
 from headgate.operations.control.operator_claim import (
     commit_claim_or_raise,
@@ -236,7 +236,7 @@ def plan_takeover_of_sink(
     require_empty_group(kafka, connector.group)
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
-    with opening_source_topics(settings) as source:
+    with open_reachable_source_topics(settings) as source:
         topics = source.describe()
     _require_all_topics_of_connector(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
@@ -319,7 +319,7 @@ def _plan_takeover_of_table(tables: SinkTables, name: str, read: _Read) -> Fille
     log = ControlLog(
         [a.announcement_for_table(name) for a in read.told],
         read.control.begins,
-        read.control.oldest_ms,
+        read.control.oldest_ms_by_partition,
     )
     history = TableHistory(files.ever, files.mark, files.whole)
     asked = read.request

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import (
     count_decided_rows_by_table,
     open_tables_for_reading,
@@ -160,9 +160,9 @@ def _to_filled_table(name: str, table: TableAtRest, pending: int) -> FilledTable
 def check_routes(settings: SinkSettings) -> str:
     """Return each route with topics that it takes, and colliding names.
 
-    Raises as ``opening_source_topics``.
+    Raises as ``open_reachable_source_topics``.
     """
-    with opening_source_topics(settings) as topics:
+    with open_reachable_source_topics(settings) as topics:
         known = sorted(topics.describe())
     notes = [
         *_describe_routes(settings.tables, known),

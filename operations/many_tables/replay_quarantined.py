@@ -152,7 +152,7 @@ class _ReplaySession:
             portion, behind = left[:PORTION], left[PORTION:]
             until = _replayed_up_to(self._quarantine.record, before, portion, behind)
             written = self._write_portion(name, portion)
-            files = tuple(file for some in written.followed.values() for file in some)
+            files = tuple(file for some in written.secondary_files.values() for file in some)
             records = sum(result.records for result in written.partitions.values())
             self._commit_portion(view, files, records, until)
             bad = len(portion) - records

@@ -31,7 +31,10 @@ from headgate.control_protocol.table_history import (
 )
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.first_record_timestamps import read_first_timestamps
-from headgate.operations.access.kafka_connection import opening_source_topics, read_control_tail
+from headgate.operations.access.kafka_connection import (
+    open_reachable_source_topics,
+    read_control_tail,
+)
 from headgate.operations.access.tables import (
     describe_unusable_tables,
     find_start_error_of_table,
@@ -294,10 +297,10 @@ class _Notes:
         self.reachable = True
         self.wrong: LastError | None = None
 
-    def note_failure(self, what: str, error: HeadgateError) -> None:
-        """Note that ``what`` ("lag is") is not known, or an error that is no outage as wrong."""
+    def note_failure(self, what_is: str, error: HeadgateError) -> None:
+        """Note that ``what_is`` ("lag is") is not known, or an error that is no outage as wrong."""
         if isinstance(error, RetryLater | MissingRights):
-            self.texts.append(f"{what} not known: {self.redact(str(error))}")
+            self.texts.append(f"{what_is} not known: {self.redact(str(error))}")
             self.exit_code, self.reachable = error.exit_code, False
         else:
             self.wrong = LastError.from_error(error, self.redact)
@@ -347,7 +350,7 @@ def _read_source_logs_or_note_failure(
     settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
 ) -> Mapping[TopicPartition, _PartitionLog]:
     try:
-        with opening_source_topics(settings) as topics:
+        with open_reachable_source_topics(settings) as topics:
             described = topics.describe()
             before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
     except (RetryLater, ConfigurationError) as error:
@@ -377,8 +380,8 @@ def _find_stalled_partitions(
     )
 
 
-def _newest_commit_summaries(history: History, number: int) -> Iterable[CommitSummary]:
-    for commit in reversed(history.commits[-number:]):
+def _newest_commit_summaries(history: History, count: int) -> Iterable[CommitSummary]:
+    for commit in reversed(history.commits[-count:]):
         yield CommitSummary(
             transaction=str(commit.record.transaction),
             snapshot_id=commit.snapshot_id,

@@ -82,8 +82,8 @@ class MeteredWriter:
         for (name, topic, kind), amount in counted.items():
             if amount:
                 self._count(name, amount, {"topic": topic, **({"outcome": kind} if kind else {})})
-        followed = [file for files in outcome.followed.values() for file in files]
-        files = [*outcome.files, *outcome.quarantined, *followed]
+        secondary = [file for files in outcome.secondary_files.values() for file in files]
+        files = [*outcome.files, *outcome.quarantined, *secondary]
         if files:
             self._count(names.WRITTEN_FILES, len(files), {})
             self._count(names.WRITTEN_FILE_BYTES, sum(f.size_bytes for f in files), {})

@@ -41,7 +41,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.table_history import History
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import (
     open_tables_for_reading,
 )
@@ -351,7 +351,7 @@ class Deployment:
         record = self.record()
         if record is None:
             return None
-        with opening_source_topics(self.settings) as topics:
+        with open_reachable_source_topics(self.settings) as topics:
             described = topics.describe()
         ends = {
             (topic, number): log.end

@@ -385,8 +385,8 @@ class FaultyWriter(FakeBatchWriter, Struck):
             self._world.calm.gives_back(batch)
         if isinstance(outcome, BatchWritten):
             now_ms = self._world.clock.now_ms
-            followed = (file for files in outcome.followed.values() for file in files)
-            files = (*outcome.files, *outcome.quarantined, *followed)
+            secondary = (file for files in outcome.secondary_files.values() for file in files)
+            files = (*outcome.files, *outcome.quarantined, *secondary)
             self._world.written_ms.update((file.path, now_ms) for file in files)
             outcome = self._limited(self._world.wedge.spoilt(self._node, outcome))
         if outcome is not None:

@@ -23,7 +23,7 @@ from integration.faults.catalogs import (
 from integration.faults.stores import StoreOfChaos
 
 from headgate.control_protocol.errors import RetryLater
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 RECOVERY_S_MAX = 300.0
@@ -202,7 +202,7 @@ class Strikes:
 
     def _ends(self) -> Ends:
         while True:
-            with suppress(RetryLater), opening_source_topics(self._sink.settings) as topics:
+            with suppress(RetryLater), open_reachable_source_topics(self._sink.settings) as topics:
                 return {
                     (topic, number): log.end
                     for topic, state in topics.describe().items()

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     TableRecreated,
     TableStillSuspended,
 )
-from headgate.operations.access.kafka_connection import opening_source_topics
+from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
@@ -138,7 +138,7 @@ def refused(sink: Deployment) -> HeadgateError:
 
 
 def noted(sink: Deployment) -> bool:
-    with opening_source_topics(sink.settings) as topics:
+    with open_reachable_source_topics(sink.settings) as topics:
         return topics.first_offset_metadata() is not None
 
 

@@ -128,7 +128,7 @@ class Clients:
     def give_back_consumer(self, *_: object) -> None:
         self.ended.append("given back")
 
-    def admin(self, _: object) -> Admin:
+    def get_or_open_admin(self, _: object) -> Admin:
         return self.asked
 
 
@@ -326,25 +326,25 @@ def test_a_consumer_serves_one_reading_after_another_of_the_same_settings(
     assert pool.clients.take_consumer(OTHER) is not first
     assert pool.clients.take_consumer({**ONE}) is first
     assert pool.clients.take_consumer(ONE) is not first
-    assert pool.clients.admin(ONE) is pool.clients.admin(ONE)
-    assert pool.clients.admin(ONE) is not pool.clients.admin(OTHER)
+    assert pool.clients.get_or_open_admin(ONE) is pool.clients.get_or_open_admin(ONE)
+    assert pool.clients.get_or_open_admin(ONE) is not pool.clients.get_or_open_admin(OTHER)
 
 
 def test_no_client_survives_a_fork(pool: Any) -> None:
     """A child that closes what its parent holds would speak into the parent's connections."""
     parents = pool.clients.take_consumer(ONE)
-    admin = pool.clients.admin(ONE)
+    admin = pool.clients.get_or_open_admin(ONE)
     pool.clients.give_back_consumer(ONE, parents)
     pool.process[0] = 2
     own = pool.clients.take_consumer(ONE)
     assert own is not parents
-    assert pool.clients.admin(ONE) is not admin
+    assert pool.clients.get_or_open_admin(ONE) is not admin
     pool.clients.give_back_consumer(ONE, own)
     pool.clients.close()
     assert (parents.closed, own.closed) == (0, 1)
     again = pool.clients.take_consumer(ONE)
     assert again is not own
-    assert pool.clients.admin(ONE) is not admin
+    assert pool.clients.get_or_open_admin(ONE) is not admin
 
 
 def test_what_is_idle_is_closed_once(pool: Any) -> None:

@@ -91,7 +91,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     columns = {"id": "long not null", "zone": "string", "offset": "long"}
     create_table_if_missing(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
     catalog.close()
-    monkeypatch.setattr(dry_run, "opening_source_topics", lambda _: nullcontext(made))
+    monkeypatch.setattr(dry_run, "open_reachable_source_topics", lambda _: nullcontext(made))
     monkeypatch.setattr(write_batch, "read_source_in_chunks", made.chunks)
     return made
 

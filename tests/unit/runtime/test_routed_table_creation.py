@@ -161,7 +161,8 @@ class Shop:
                 continue
             assert isinstance(outcome, BatchWritten), outcome
             found = {
-                at.table.removeprefix("db."): _rows(files) for at, files in outcome.followed.items()
+                at.table.removeprefix("db."): _rows(files)
+                for at, files in outcome.secondary_files.items()
             }
             aside = _rows(outcome.quarantined)
             return {**found, **({"q": aside} if aside else {})}
@@ -548,7 +549,7 @@ def test_route_4_the_wait_for_a_wild_field_ends_at_tables_max(sqlite_catalog: Lo
         minutes += 1
         assert minutes < 8, "the batch waits for ever"
     assert isinstance(outcome, BatchWritten)
-    made = len(outcome.followed)
+    made = len(outcome.secondary_files)
     assert made == 8 - 2, "the ledger and its quarantine have names that a route could make"
     aside = _rows(outcome.quarantined)
     assert len(aside) == 2 * NEW_MAX - made

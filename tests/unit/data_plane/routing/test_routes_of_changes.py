@@ -128,7 +128,7 @@ def test_records_of_keyed_topics_that_name_the_sinks_own_tables_are_bad(desk: Ke
     for _ in range(3):
         written = desk.outcome(batch)
         assert isinstance(written, BatchWritten), written
-        assert {at.table for at in written.followed} == {"db.orders"}
+        assert {at.table for at in written.secondary_files} == {"db.orders"}
         classes = {row["error_class"] for row in rows_in(written.quarantined)}
         assert classes == {"own table", "tombstone"}
 
@@ -165,7 +165,7 @@ def written(desk: KeyedDesk, topics: dict[str, list[Any]]) -> BatchWritten:
 
 
 def keys_of(outcome: BatchWritten, table: str) -> list[tuple[Any, ...]]:
-    files = [f for at, some in outcome.followed.items() if at.table == table for f in some]
+    files = [f for at, some in outcome.secondary_files.items() if at.table == table for f in some]
     rows = rows_in([file for file in files if file.kind is FileKind.KEYS])
     return [(row["type"], row[TOPIC], row[PARTITION], row[OFFSET]) for row in rows]
 
@@ -206,7 +206,7 @@ def test_key_2_tombstones_delete_where_there_is_a_key_and_go_aside_where_there_i
     classes = [row["error_class"] for row in rows_in(outcome.quarantined)]
     assert classes == ["tombstone", "tombstone"]
     folder = "/data/headgate/shop/3-a1/7/"
-    paths = [file.path for files in outcome.followed.values() for file in files]
+    paths = [file.path for files in outcome.secondary_files.values() for file in files]
     assert all(folder in path for path in paths)
 
 
@@ -312,7 +312,7 @@ def test_schema_2_a_keyed_table_of_many_asks_for_the_columns_that_its_rows_lack(
             update.add_column(wanted[table].name, kind)
     desk.now_s += 60
     outcome = written(desk, topics)
-    files = {at.table: some for at, some in outcome.followed.items()}
+    files = {at.table: some for at, some in outcome.secondary_files.items()}
     rows = rows_in([file for file in files["db.orders"] if file.kind is FileKind.ROWS])
     assert [row["note"] for row in rows] == [None, "x"]
     assert [key[-1] for key in keys_of(outcome, "db.orders")] == [2]
@@ -337,7 +337,7 @@ def at(table: str, number: int, kind: str) -> dict[str, Any]:
 
 
 def ids_of(outcome: BatchWritten, table: str) -> list[int]:
-    files = [f for at, some in outcome.followed.items() if at.table == table for f in some]
+    files = [f for at, some in outcome.secondary_files.items() if at.table == table for f in some]
     rows = rows_in([file for file in files if file.kind is FileKind.ROWS])
     return [row["id"] for row in rows]
 
@@ -385,7 +385,7 @@ def test_key_2_records_of_a_key_come_to_one_table_by_several_routes(desk: KeyedD
     headed = [(row, [("table", b"orders")] if row["id"] % 3 == 0 else []) for row in rows]
     outcome = written(desk, {"events": headed})
     assert sorted(ids_of(outcome, "db.orders")) == list(range(6))
-    files = [f for some in outcome.followed.values() for f in some]
+    files = [f for some in outcome.secondary_files.values() for f in some]
     assert all(row["id"] == row["kafka_offset"] for row in rows_in(files))
 
 
@@ -437,7 +437,9 @@ def test_key_2_what_is_written_of_shared_topics_is_the_fold_of_each_table(
             let_go += 1
     outcome = written(desk, topics)
     for table, fold in expected.items():
-        files = [f for at, some in outcome.followed.items() if at.table == table for f in some]
+        files = [
+            f for at, some in outcome.secondary_files.items() if at.table == table for f in some
+        ]
         changes = [
             (row[OFFSET], (row[TOPIC], row["type"]), None)
             for row in rows_in([file for file in files if file.kind is FileKind.KEYS])

@@ -428,7 +428,7 @@ def test_shape_3_a_hash_comes_through_the_shuffle_as_the_other_writer_writes_it(
     ):
         outcome = made.outcome(values)
         assert isinstance(outcome, BatchWritten), outcome
-        (files,) = outcome.followed.values()
+        (files,) = outcome.secondary_files.values()
         found.append(sorted((row["id"], row["type"]) for row in rows_in(files)))
     digests = [hmac.digest(key, f"person {n % 7}".encode(), "sha256") for n in range(50)]
     shown = [each.hex() for each in digests] if data_type == "string" else digests

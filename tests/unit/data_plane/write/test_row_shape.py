@@ -71,7 +71,7 @@ def written(desk: Desk, rows: list[Any]) -> tuple[list[dict[str, Any]], BatchWri
     assert isinstance(outcome, BatchWritten), outcome
     (result,) = outcome.partitions.values()
     assert result.records + result.quarantined + result.skipped == len(rows)
-    return [row for files in outcome.followed.values() for row in rows_in(files)], outcome
+    return [row for files in outcome.secondary_files.values() for row in rows_in(files)], outcome
 
 
 def row(number: int, **values: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_a_column_of_bytes_takes_the_hash_itself_and_conditions_its_text(
     desk = desk_of(local, rules)
     outcome = desk.outcome({"shop.hashed": [row(n, email=text) for n, text in enumerate(texts)]})
     assert isinstance(outcome, BatchWritten), outcome
-    (files,) = outcome.followed.values()
+    (files,) = outcome.secondary_files.values()
     assert [found["email"] for found in rows_in(files)] == [
         text and bytes.fromhex(digest(text)) for text in texts if text != "x"
     ]
@@ -194,7 +194,7 @@ def test_around_a_record_that_cannot_be_decoded_others_are_hashed(
     )
     outcome = desk_of(local, HASH).outcome({"shop.hashed": [row(n) for n in range(1, 4)]})
     assert isinstance(outcome, BatchWritten), outcome
-    (files,) = outcome.followed.values()
+    (files,) = outcome.secondary_files.values()
     wanted = [digest(f"{n}@x") for n in (1, 3)]
     if data_type != "string":
         assert [found["email"].hex() for found in rows_in(files)] == wanted
@@ -452,5 +452,5 @@ def test_rules_concern_the_tables_that_their_pattern_names(local: LocalCatalog) 
     desk = desk_of(local, replace(HASH, tables=r"db\.tr.*"))
     outcome = desk.outcome({"shop.trips": [row(1)], "shop.other": [row(2)]})
     assert isinstance(outcome, BatchWritten)
-    found = {at.table: rows_in(files)[0]["email"] for at, files in outcome.followed.items()}
+    found = {at.table: rows_in(files)[0]["email"] for at, files in outcome.secondary_files.items()}
     assert found == {"db.trips": digest("1@x"), "db.other": "2@x"}

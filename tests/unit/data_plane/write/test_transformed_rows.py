@@ -492,7 +492,7 @@ def test_types_that_spark_does_not_have_go_through_unchanged(
     outcome = desk.outcome({TOPIC: [value, {"id": 2}]})
     assert isinstance(outcome, BatchWritten)
     assert rows_in(outcome.quarantined) == []
-    (files,) = outcome.followed.values()
+    (files,) = outcome.secondary_files.values()
     rows = sorted(rows_in(files), key=lambda row: row["id"])
     assert str(rows[0]["u"]) == value["u"]
     assert (rows[0]["f"], rows[0]["t"].microsecond, rows[1]["u"]) == (b"ab", 500_000, None)

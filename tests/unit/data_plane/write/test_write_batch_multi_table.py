@@ -145,10 +145,11 @@ class Desk:
         written = self.outcome(topics)
         assert isinstance(written, BatchWritten), written
         assert written.files == ()
-        rows = sum(file.records for some in written.followed.values() for file in some)
+        rows = sum(file.records for some in written.secondary_files.values() for file in some)
         assert rows == sum(result.records for result in written.partitions.values())
         found = {
-            at.table.removeprefix("db."): _ids(files) for at, files in written.followed.items()
+            at.table.removeprefix("db."): _ids(files)
+            for at, files in written.secondary_files.items()
         }
         aside = [json.loads(row["value"])["id"] for row in rows_in(written.quarantined)]
         return {**found, **({"q": sorted(aside)} if aside else {})}
@@ -356,7 +357,7 @@ def one_by_one(desk: Desk, *kinds: str) -> list[set[tuple[str, str, str]]]:
     for _ in range(4):
         written = desk.outcome(batch)
         assert isinstance(written, BatchWritten), written
-        assert {at.table for at in written.followed} == {"db.a", "db.orders"}
+        assert {at.table for at in written.secondary_files} == {"db.a", "db.orders"}
         (result, _) = written.partitions.values()
         assert (result.records, result.quarantined, result.bad) == (1, len(kinds), len(kinds))
         rows = rows_in(written.quarantined)
@@ -573,7 +574,7 @@ def test_a_table_that_may_not_be_loaded_is_told(
     assert isinstance(written, BatchWritten)
     assert classes(written) == {"table"}
     assert written.troubles["db.orders"].startswith("HG-103")
-    assert [at.table for at in written.followed] == ["db.event_a"]
+    assert [at.table for at in written.secondary_files] == ["db.event_a"]
 
 
 def test_what_was_suspended_is_looked_up_afresh(desk: Desk) -> None:

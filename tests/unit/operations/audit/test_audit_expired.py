@@ -48,7 +48,7 @@ def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
             yield SimpleNamespace(describe=lambda: topics)
 
         known = {TopicPartition(TOPIC, at): BitMap64(offsets) for at, offsets in held.items()}
-        monkeypatch.setattr(auditing, "opening_source_topics", source)
+        monkeypatch.setattr(auditing, "open_reachable_source_topics", source)
 
         def scanned(_: object, ranges: Mapping[TopicPartition, OffsetRange], *__: object) -> Any:
             asked = {at: BitMap64(range(span.begin, span.end)) for at, span in ranges.items()}

@@ -59,7 +59,7 @@ def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
         def source(_: object) -> Iterator[Any]:
             yield SimpleNamespace(describe=lambda: topics)
 
-        monkeypatch.setattr(auditing, "opening_source_topics", source)
+        monkeypatch.setattr(auditing, "open_reachable_source_topics", source)
         held = {AT: BitMap64(range(records))}
         monkeypatch.setattr(auditing, "find_offsets_with_records", lambda *_: held)
         return audit(settings)

@@ -46,7 +46,7 @@ class Aged:
         self.sink = Maintained(catalog.catalog, settings(home, MORE), columns=columns)
         self.values: list[bytes | None] = []
         self.begin = 0
-        patch.setattr(auditing, "opening_source_topics", self._topics)
+        patch.setattr(auditing, "open_reachable_source_topics", self._topics)
         patch.setattr(auditing, "find_offsets_with_records", self._held)
         patch.setattr(expired_rows, "read_source_in_chunks", self._chunks)
 

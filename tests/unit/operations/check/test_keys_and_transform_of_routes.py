@@ -71,7 +71,7 @@ def shop(catalog: Catalog, plain: SinkSettings) -> Shop:
 
 def asked(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, *topics: str) -> str:
     found = SimpleNamespace(describe=lambda: dict.fromkeys(topics))
-    monkeypatch.setattr(module, "opening_source_topics", lambda _: nullcontext(found))
+    monkeypatch.setattr(module, "open_reachable_source_topics", lambda _: nullcontext(found))
     return check_keys(settings)
 
 

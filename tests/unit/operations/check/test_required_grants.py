@@ -110,7 +110,7 @@ def test_check_asks_a_role_for_its_own_rights_only(
     topics.describe = lambda: {"trips": Described()}  # type: ignore[method-assign, dict-item]
     monkeypatch.setattr(module, "require_fitting_topic_if_present", exists)
     monkeypatch.setattr(module, "will_use_append_time", exists)
-    monkeypatch.setattr(module, "opening_source_topics", lambda _: topics)
+    monkeypatch.setattr(module, "open_reachable_source_topics", lambda _: topics)
     for without in ("", *RIGHTS[role].control):
         if without == "describe_configs":
             continue

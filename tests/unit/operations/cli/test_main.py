@@ -246,7 +246,7 @@ def test_no_lag_is_told_where_the_log_ends_before_the_stored_offset(
     source.produce(TopicPartition(TOPIC, 0), 4)
     source.produce(TopicPartition(TOPIC, 1), 12)
     topics = FakeTopics(source, [TOPIC])
-    monkeypatch.setattr(status, "opening_source_topics", lambda _: nullcontext(topics))
+    monkeypatch.setattr(status, "open_reachable_source_topics", lambda _: nullcontext(topics))
     shown = json.loads(headgate("offsets", sink_file, "show", "--json").stdout)
     assert [(p["log_end"], p["lag"]) for p in shown] == [(4, None), (12, 2)]
 

@@ -34,7 +34,7 @@ def test_watch_shows_what_changed_and_what_does_not_answer(
     monkeypatch.setattr(module, "read_status", status)
     shown = io.StringIO()
     console = Console(file=shown, width=120)
-    for picture in render_repeatedly(console, parse(MINIMAL), 0.0, number=3):
+    for picture in render_repeatedly(console, parse(MINIMAL), 0.0, looks_max=3):
         console.print(picture)
     text = shown.getvalue()
     assert text.index("running") < text.index("HG-401 no catalog answers") < text.index("idle")

@@ -354,7 +354,7 @@ def audited(sink: Maintained, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
     def source(_: object) -> Iterator[Any]:
         yield SimpleNamespace(describe=lambda: topics)
 
-    monkeypatch.setattr(auditing, "opening_source_topics", source)
+    monkeypatch.setattr(auditing, "open_reachable_source_topics", source)
     held = {at: BitMap64(range(end))}
     monkeypatch.setattr(auditing, "find_offsets_with_records", lambda *_: held)
     return audit(sink.settings)

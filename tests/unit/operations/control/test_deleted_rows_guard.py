@@ -237,7 +237,7 @@ def filled_sink(
         yield Log()
 
     for module in (rollback, set_offsets, accept):
-        monkeypatch.setattr(module, "opening_source_topics", topics)
+        monkeypatch.setattr(module, "open_reachable_source_topics", topics)
     filled.good_start()
     assert settings.table.identifier == "db.trips"
     return filled
@@ -364,8 +364,8 @@ def test_routed_tables_and_the_quarantine_are_looked_at_too(
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "opening_source_topics", topics)
-    monkeypatch.setattr(set_offsets, "opening_source_topics", topics)
+    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
+    monkeypatch.setattr(set_offsets, "open_reachable_source_topics", topics)
     monkeypatch.setattr(Source, "offsets_at", lambda *_: Offsets(), raising=False)
     settings = diverted.settings
     deleted(settings, None, "offset = 5")

@@ -49,7 +49,7 @@ def topics(filled: FilledTable, monkeypatch: pytest.MonkeyPatch) -> Topics:
         topics.open = False
 
     for module in (resolve_stop, set_offsets):
-        monkeypatch.setattr(module, "opening_source_topics", opened)
+        monkeypatch.setattr(module, "open_reachable_source_topics", opened)
     return topics
 
 

@@ -49,7 +49,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield found
 
-    monkeypatch.setattr(rollback, "opening_source_topics", topics)
+    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
     monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     return found
 

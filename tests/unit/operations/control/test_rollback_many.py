@@ -74,7 +74,7 @@ def shop(
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "opening_source_topics", topics)
+    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
     monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})

@@ -43,7 +43,7 @@ class Stream:
     def lift_backlog_limit(self) -> None:
         self.going = True
 
-    def release_held_records(self) -> None:
+    def release_withheld_records(self) -> None:
         self.released = True
 
 
@@ -51,7 +51,7 @@ class Process:
     def __init__(self, pid: int) -> None:
         self.pid, self.is_running, self.log = pid, True, Path(f"{pid}.log")
 
-    def kill(self) -> signal.Signals:
+    def kill_and_find_end_signal(self) -> signal.Signals:
         self.is_running = False
         return signal.SIGKILL
 

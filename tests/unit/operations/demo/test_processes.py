@@ -35,7 +35,7 @@ def test_a_killed_one_tells_the_signal(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(processes, "HEADGATE", WAITS)
     with ParticipantProcess(tmp_path / "sink.toml", tmp_path / "p.log") as participant:
         participant.require_running()
-        assert participant.kill() == signal.SIGKILL
+        assert participant.kill_and_find_end_signal() == signal.SIGKILL
 
 
 def test_what_it_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

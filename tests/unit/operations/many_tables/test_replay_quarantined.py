@@ -285,7 +285,7 @@ def test_suspend_6_a_table_that_goes_back_forgets_what_leaves_it_and_knows_what_
     def topics(_: SinkSettings) -> Iterator[Source]:
         yield Source()
 
-    monkeypatch.setattr(rollback, "opening_source_topics", topics)
+    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
     monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     replay_tables(settings, [CLICKS])
     shop.commits({CLICKS: [7]})

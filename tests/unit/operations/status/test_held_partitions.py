@@ -50,7 +50,7 @@ def report(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> StatusRep
     source.produce(TopicPartition("topic", 0), 12)
     source.produce(TopicPartition("topic", 2), 7)
     topics = FakeTopics(source, ["topic"])
-    monkeypatch.setattr(module, "opening_source_topics", lambda _: nullcontext(topics))
+    monkeypatch.setattr(module, "open_reachable_source_topics", lambda _: nullcontext(topics))
     monkeypatch.setattr(module, "read_control_tail", lambda *_: [])
     return read_status(settings)
 
