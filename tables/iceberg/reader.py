@@ -200,7 +200,7 @@ class IcebergReader:
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
-    def doubtful_deletes_below(self) -> Offsets | Anywhere:
+    def deletes_may_differ_below(self) -> Offsets | Anywhere:
         name = on_delete_property(self._sink)
         before = DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
         return Anywhere.ANYWHERE if before is None else before
