@@ -169,7 +169,7 @@ class Shop:
 
     def _hear(self) -> None:
         for message in self.server.messages[self.heard :]:
-            envelope = message_encoding.decode(message)
+            envelope = message_encoding.decode_envelope(message)
             self.heard += 1
             if not isinstance(envelope, Envelope):
                 continue

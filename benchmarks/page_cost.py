@@ -26,7 +26,7 @@ from pyiceberg.catalog import Catalog
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import encode
+from headgate.control_protocol.commit_record_codec import encode_record
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -121,7 +121,7 @@ def _snapshot(number: int, committed_ms: int) -> dict[str, Any]:
         "sequence-number": number,
         "timestamp-ms": committed_ms,
         "manifest-list": f"file:///none/snap-{number}.avro",
-        "summary": {"operation": "append", "added-records": "6000", **encode(record)},
+        "summary": {"operation": "append", "added-records": "6000", **encode_record(record)},
         "schema-id": 0,
     }
 

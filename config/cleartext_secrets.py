@@ -30,11 +30,11 @@ def find_keys_with_cleartext_secrets(document: Mapping[str, Any]) -> list[str]:
 
 
 def _keys_with_cleartext_secrets_below(
-    section: Mapping[str, Any], kind: type, at: str
+    section: Mapping[str, Any], section_type: type, dotted_prefix: str
 ) -> Iterator[str]:
-    keys = keys_of(kind)
+    keys = keys_of(section_type)
     for name, value in section.items():
-        key, where = keys.get(name), f"{at}.{name}" if at else name
+        key, where = keys.get(name), f"{dotted_prefix}.{name}" if dotted_prefix else name
         if key is None:
             continue
         inner = key.inner_section

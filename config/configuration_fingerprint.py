@@ -74,13 +74,13 @@ def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
         "table.record_columns": _text_or_digest(
             json.dumps(settings.table.record_columns.columns_by_part())
         ),
-        "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
+        "table.columns": _prefixed_hash({name: astuple(rule) for name, rule in rules.items()})
         if rules
         else "",
         "table.schema": _schema_policy_text(settings.table.schema),
         **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
         **_keyed_settings_to_compare(settings),
-        "format": _digest(
+        "format": _prefixed_hash(
             [
                 form.type,
                 _options_to_compare(form.options),
@@ -106,7 +106,9 @@ def _transform_digest(settings: SinkSettings) -> str:
     transform = asdict(settings.transform)
     if not settings.transform:
         return ""
-    return _digest([transform, "in-process"] if settings.transforms_in_process else transform)
+    return _prefixed_hash(
+        [transform, "in-process"] if settings.transforms_in_process else transform
+    )
 
 
 def _keyed_settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
@@ -133,7 +135,7 @@ def _shape_digest(settings: SinkSettings) -> str:
     key = hmac.digest(shape.hash_key.text.encode(), b"headgate", "sha256").hex()[:_KEY_CHARS]
     rules = [shape.where, shape.hash, shape.tables, key if shape.hash else ""]
     lists = [*(astuple(each) for each in shape.expect), *(astuple(each) for each in shape.mask)]
-    return _digest([*rules, *lists])
+    return _prefixed_hash([*rules, *lists])
 
 
 def _route_settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
@@ -152,12 +154,12 @@ def _route_settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
         for each in tables.table
     ]
     return {
-        "tables.route": _digest([asdict(route) for route in tables.route]),
+        "tables.route": _prefixed_hash([asdict(route) for route in tables.route]),
         "tables.unmatched": tables.unmatched.value,
         "tables.record_columns": _text_or_digest(
             json.dumps(tables.record_columns.columns_by_part())
         ),
-        "tables.table": _digest(rules) if rules else "",
+        "tables.table": _prefixed_hash(rules) if rules else "",
         "tables.schema": _schema_policy_text(tables.schema),
         "tables.create.schema": tables.create.schema.value,
     }
@@ -180,7 +182,7 @@ def _options_to_compare(options: Properties) -> Mapping[str, str]:
 
 
 def _text_or_digest(text: str) -> str:
-    return text if len(text) <= _PLAIN_CHARS_MAX else _digest(text)
+    return text if len(text) <= _PLAIN_CHARS_MAX else _prefixed_hash(text)
 
 
 def hash_of_value(value: object) -> str:
@@ -189,5 +191,5 @@ def hash_of_value(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
 
 
-def _digest(value: object) -> str:
+def _prefixed_hash(value: object) -> str:
     return DIGEST + hash_of_value(value)

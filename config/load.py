@@ -173,19 +173,21 @@ def _iterate_section_types(section: type) -> Iterator[type]:
             yield from _iterate_section_types(key.inner_section)
 
 
-def _to_json_value(value: Any, hint: Any) -> Any:
+def _to_json_value(value: Any, type_hint: Any) -> Any:
     """Return what JSON can hold of a value for a key of this type; null is what no key takes.
 
     A moment becomes a text, but only where constants may stand.
     """
-    if isinstance(value, dict) and dataclasses.is_dataclass(hint):
-        keys = keys_of(typing.cast("type", hint))
+    if isinstance(value, dict) and dataclasses.is_dataclass(type_hint):
+        keys = keys_of(typing.cast("type", type_hint))
         return {k: _to_json_value(v, keys[k].hint) if k in keys else None for k, v in value.items()}
-    if isinstance(value, dict) and (hint is Properties or typing.get_origin(hint) is Mapping):
+    if isinstance(value, dict) and (
+        type_hint is Properties or typing.get_origin(type_hint) is Mapping
+    ):
         return {name: _to_json_value(item, str) for name, item in value.items()}
-    if isinstance(value, list) and typing.get_origin(hint) is tuple:
-        return [_to_json_value(item, typing.get_args(hint)[0]) for item in value]
-    if isinstance(value, date | time) and hint == Constant:
+    if isinstance(value, list) and typing.get_origin(type_hint) is tuple:
+        return [_to_json_value(item, typing.get_args(type_hint)[0]) for item in value]
+    if isinstance(value, date | time) and type_hint == Constant:
         return value.isoformat()
     return value if isinstance(value, str | int | float) else None
 

@@ -87,10 +87,10 @@ _OF_BOTH = (Properties, KafkaAuthSettings, HttpSettings)
 """Sections that both files have: described once."""
 
 
-def _iterate_sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
+def _iterate_sections(section_type: type, dotted_prefix: str) -> Iterator[tuple[str, type, str]]:
     """Yield every section below a dataclass: heading, its dataclass, a sentence."""
-    for key in keys_of(kind).values():
-        name = f"{at}.{key.name}" if at else key.name
+    for key in keys_of(section_type).values():
+        name = f"{dotted_prefix}.{key.name}" if dotted_prefix else key.name
         section = Properties if name == "kafka" else key.inner_section
         if section is None:
             continue

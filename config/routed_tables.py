@@ -139,14 +139,14 @@ def _require_policies_fit_many_tables(settings: SinkSections) -> None:
             require_no_routed_tables(settings, f"coordinator.{name} = {value}")
 
 
-def require_no_routed_tables(settings: SinkSections, what_goes_back: str) -> None:
+def require_no_routed_tables(settings: SinkSections, cause_in_error: str) -> None:
     """PENDING-9: refuse to go back, since the tables hold what a ledger would forget.
 
     Raises ``TablesUnfit``.
     """
     if settings.tables:
         raise TablesUnfit(
-            f"{what_goes_back} would let the ledger {settings.tables.ledger} go back, and its "
+            f"{cause_in_error} would let the ledger {settings.tables.ledger} go back, and its "
             "tables would get rows twice",
             "restore the ledger; headgate rollback rolls it back together with its tables",
         )
@@ -346,7 +346,9 @@ def settings_of_routed_table(
     )
 
 
-def resolve_column_choice(term: str, columns: set[str], what: str = "partition") -> str:
+def resolve_column_choice(
+    term: str, columns: set[str], partition_or_sort: str = "partition"
+) -> str:
     """CREATE-3: return the term with its first existing column, ``day(a)`` for ``day(a|b)``.
 
     Raises ``ConfigurationError``.
@@ -358,7 +360,7 @@ def resolve_column_choice(term: str, columns: set[str], what: str = "partition")
     there = next((name for name in names if name in columns), None)
     if there is None:
         raise ConfigurationError(
-            f"{what} {term!r}: there is no column {' or '.join(names)}",
+            f"{partition_or_sort} {term!r}: there is no column {' or '.join(names)}",
             "the table cannot be created without it",
         )
     return term.replace(found[0], there)

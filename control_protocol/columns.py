@@ -61,7 +61,7 @@ Type = str | Struct | ListOf | MapOf
 # ---------------------------------------------------------------------------------------- as JSON
 
 
-def from_json(text: str) -> Struct:
+def struct_from_json(text: str) -> Struct:
     """Read Iceberg's JSON of a schema, with or without ids. Raises ``ValueError``."""
     try:
         found = _type_from_json(json.loads(text), 0)

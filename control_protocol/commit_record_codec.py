@@ -168,11 +168,11 @@ def _row_count_or_zero(properties: Mapping[str, str], name: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def encode(record: CommitRecord) -> dict[str, str]:
+def encode_record(record: CommitRecord) -> dict[str, str]:
     """Return the record as snapshot summary properties.
 
-    Raises ``ValueError`` for what ``decode`` would refuse: more than ``PARTITIONS_MAX`` partitions
-    or ``PENDING_COMMITS_MAX`` pending commits, or names that make these texts too long.
+    Raises ``ValueError`` for what ``decode_record`` would refuse: more than ``PARTITIONS_MAX``
+    partitions or ``PENDING_COMMITS_MAX`` pending commits, or names that make these texts too long.
     """
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
@@ -192,10 +192,10 @@ def encode(record: CommitRecord) -> dict[str, str]:
     return {_property_name(record.sink, name): value for name, value in values.items()}
 
 
-def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
+def decode_record(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
     """Return the sink's record in a snapshot summary, ``None`` when it has none there.
 
-    Raises ``RecordUnreadable``, naming the key, for anything that ``encode`` does not write.
+    Raises ``RecordUnreadable``, naming the key, for anything that ``encode_record`` does not write.
     """
     if not holds_record(sink, summary):
         return None
@@ -245,7 +245,7 @@ def _read_replayed(properties: _Properties) -> Replayed | None:
 def topic_ids_if_readable(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
     """Return the topics of another sink; none where this version cannot read its record."""
     try:
-        record = decode(sink, summary)
+        record = decode_record(sink, summary)
     except RecordUnreadable:
         return {}
     return record.topic_ids if record else {}

@@ -15,7 +15,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headgate.control_protocol.columns import Struct, from_json, struct_to_json_without_ids
+from headgate.control_protocol.columns import Struct, struct_from_json, struct_to_json_without_ids
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -184,7 +184,7 @@ def _type_codec(hint: Any) -> Codec:
         **dict.fromkeys((str, bool, bytes), _SAME),
         int: Codec(_identity, _require_natural),
         Offsets: Codec(_offsets_to_form, _offsets_from_form),
-        Struct: Codec(struct_to_json_without_ids, from_json),
+        Struct: Codec(struct_to_json_without_ids, struct_from_json),
     }
     return known.get(hint) or dataclass_codec(hint)
 

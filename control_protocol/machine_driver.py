@@ -77,13 +77,13 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         Idle, for at most ``idle_ms``: the last tick changed nothing, so that nothing is to be done
         before a deadline is over or the log has something, which ends the wait.
         """
-        if not self._idle or self._listener.behind or not self._awaits_log_only():
+        if not self._idle or self._listener.behind or not self._may_wait_until_deadline():
             return turn_ms
         now_ms = self._clock.monotonic_ms()
         return ms_until_due(self.state.deadlines, self._ticked_ms, now_ms, idle_ms)
 
     @abstractmethod
-    def _awaits_log_only(self) -> bool:
+    def _may_wait_until_deadline(self) -> bool:
         """Return whether nothing but the log and the deadlines can give it something to do."""
 
     @abstractmethod

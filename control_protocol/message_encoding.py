@@ -131,12 +131,12 @@ _EVENTS = AvroMessages(control_schemas(), PROTOCOL_VERSION)
 _STATUS = _EVENTS.message_prefix_of_schema("write-status")
 
 
-def encode(envelope: Envelope) -> bytes:
+def encode_envelope(envelope: Envelope) -> bytes:
     """Return the envelope as one message.
 
     Raises ``ValueError`` when it is longer than ``MESSAGE_BYTES_MAX`` (statuses never are when
-    ``split_status`` has split them), or holds what ``decode`` would refuse: nobody would ever hear
-    it, and it would be repeated for ever.
+    ``split_status`` has split them), or holds what ``decode_envelope`` would refuse:
+    nobody would ever hear it, and it would be repeated for ever.
     """
     name, form = envelope_to_form(envelope)
     envelope_from_form(name, form)
@@ -150,11 +150,11 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def encoded_size_bytes(envelope: Envelope) -> int:
-    """Return the length of its message; unlike ``encode``, accept any content."""
+    """Return the length of its message; unlike ``encode_envelope``, accept any content."""
     return len(_EVENTS.serialize(*envelope_to_form(envelope)))
 
 
-def decode(message: bytes) -> Envelope | Skipped:
+def decode_envelope(message: bytes) -> Envelope | Skipped:
     """Return the envelope in a message, or why there is none; never raises, whatever the bytes."""
     parsed = _EVENTS.parse(message)
     if isinstance(parsed, Skipped):
@@ -207,8 +207,11 @@ class Wire:
     statuses_of: Sender | None = None
 
     def encode_and_sign_if_keyed(self, envelope: Envelope, topic_id: TopicId) -> bytes:
-        """Return the message, unsigned without keys. Raises ``ValueError`` as ``encode``."""
-        return self.keys.sign_if_keyed(encode(envelope), envelope.sink, topic_id)
+        """Return the message, unsigned without keys.
+
+        Raises ``ValueError`` as ``encode_envelope``.
+        """
+        return self.keys.sign_if_keyed(encode_envelope(envelope), envelope.sink, topic_id)
 
     def verify_and_decode(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
         """Return the envelope, or why it is passed over; raises nothing.
@@ -219,9 +222,9 @@ class Wire:
         plain = sealed.message if sealed else message
         named = sink_in_message(plain)
         if named is None:
-            return decode(plain)  # returns the reason
+            return decode_envelope(plain)  # returns the reason
         if self.sink is None:
-            return decode(plain)
+            return decode_envelope(plain)
         if named != self.sink:
             return Skipped(SkipReason.OTHER_SINK)
         if self.statuses_of is not None and _is_status_of_other_sender(plain, self.statuses_of):
@@ -237,8 +240,8 @@ class Wire:
         return _decode_message_of_this_sink(plain)
 
 
-def _is_status_of_other_sender(message: bytes, sender: Sender) -> bool:
-    """Return whether the message is a status of anybody but this sender, from its first fields."""
+def _is_status_of_other_sender(message: bytes, own_sender: Sender) -> bool:
+    """Return whether the message is anybody else's status, from its first fields."""
     if not message.startswith(_STATUS):
         return False
     beginning = BytesIO(message[_HEADER_BYTES : _HEADER_BYTES + _BEGINNING_BYTES_MAX])
@@ -246,12 +249,12 @@ def _is_status_of_other_sender(message: bytes, sender: Sender) -> bool:
         form = fastavro.schemaless_reader(beginning, _UP_TO_SENDER, None)
     except UNREADABLE:
         return False  # decoding it says what is wrong with it
-    return (form["member"], form["incarnation"]) != (sender.member, sender.incarnation)
+    return (form["member"], form["incarnation"]) != (own_sender.member, own_sender.incarnation)
 
 
 def _decode_message_of_this_sink(message: bytes) -> Envelope | Skipped:
     """Decode a message of this sink: in a form that is unknown here, another version wrote it."""
-    found = decode(message)
+    found = decode_envelope(message)
     if isinstance(found, Skipped) and found.reason is SkipReason.UNKNOWN_SCHEMA:
         return Skipped(SkipReason.OTHER_VERSION, f"event form {found.detail}")
     return found

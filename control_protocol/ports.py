@@ -330,7 +330,7 @@ class SourceTopics(Protocol):
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         """Return, per partition, the first offset at or after the time, else the end."""
 
-    def first_offset_metadata(self) -> str | None:
+    def committed_offset_metadata(self) -> str | None:
         """Return the metadata string beside the group's committed offsets, ``None`` without any."""
 
     def close(self) -> None: ...

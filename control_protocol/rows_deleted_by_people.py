@@ -26,7 +26,7 @@ PIECES_MAX = 16
 
 _BYTES_MAX = 4 * 1024 * 1024
 
-Found = Mapping[TopicPartition, tuple[OffsetRange, ...]]
+RangesByPartition = Mapping[TopicPartition, tuple[OffsetRange, ...]]
 TopicIds = Mapping[str, TopicId]
 
 _EVERYTHING = 2**63 - 1
@@ -41,7 +41,7 @@ class DeletedRecords:
 
     rows: int = 0
     listed: int = 0
-    offsets: Found = field(default_factory=dict)
+    offsets: RangesByPartition = field(default_factory=dict)
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
 
     @property
@@ -49,7 +49,7 @@ class DeletedRecords:
         """Return of how many deleted rows nothing tells the records."""
         return max(0, self.rows - self.listed)
 
-    def ranges_of_topics(self, topic_ids: Mapping[str, TopicId]) -> Found:
+    def ranges_of_topics(self, topic_ids: Mapping[str, TopicId]) -> RangesByPartition:
         """Return those of these topics: a topic that was re-created has other records."""
         return {
             at: ranges
@@ -69,7 +69,10 @@ class DeletedRecords:
         )
 
     def with_more_deleted(
-        self, row_count: int, offsets_if_known: Found | None, topic_ids: Mapping[str, TopicId]
+        self,
+        row_count: int,
+        offsets_if_known: RangesByPartition | None,
+        topic_ids: Mapping[str, TopicId],
     ) -> DeletedRecords:
         """Return the list after so many more rows were deleted, with their offsets if known."""
         counted = replace(self, rows=self.rows + row_count)

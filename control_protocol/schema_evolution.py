@@ -114,7 +114,7 @@ class Growth:
 
 
 def grow_columns(
-    table: Struct,
+    existing: Struct,
     proposed: Struct,
     past: Former | None = None,
     *,
@@ -127,9 +127,9 @@ def grow_columns(
     reordered. ``nanoseconds``: whether the table's format version has them.
     """
     kinds = _PLAIN | _NANOSECONDS if nanoseconds else _PLAIN
-    room = columns_max - sum(1 for _ in named_fields_with_parent_ids(table))
+    room = columns_max - sum(1 for _ in named_fields_with_parent_ids(existing))
     growing = _Growing(past or Former(), room, kinds)
-    columns = growing.grow_struct(table, proposed, 0, ())
+    columns = growing.grow_struct(existing, proposed, 0, ())
     return Growth(columns, tuple(growing.refused))
 
 
@@ -140,8 +140,8 @@ class _Growing:
         self._kinds = kinds
         self.refused: list[Refusal] = []
 
-    def grow_struct(self, table: Struct, proposed: Struct, parent_id: int, path: Path) -> Struct:
-        columns = {column.name: column for column in table.fields}
+    def grow_struct(self, existing: Struct, proposed: Struct, parent_id: int, path: Path) -> Struct:
+        columns = {column.name: column for column in existing.fields}
         folded = {name.lower(): name for name in columns}
         renamed = self._past.renamed.get(parent_id, {})
         for wanted in proposed.fields:

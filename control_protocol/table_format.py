@@ -169,8 +169,8 @@ class FileMarking(Protocol):
         Raises ``ValueError`` if it is not a token of this table.
         """
 
-    def files_to_write_first(self, path: str) -> Mapping[str, bytes]:
-        """Return what has to be written before the file: contents by path."""
+    def files_to_write_before(self, path: str) -> Mapping[str, bytes]:
+        """Return the files to write before the one at this path: contents by path."""
 
     def with_meta_columns(self, rows: Any, path: str, rows_before: int) -> Any:
         """Return the Arrow table with ``meta_columns`` behind it; so many rows are in the file
@@ -233,11 +233,12 @@ def schema_id_of_text(text: str) -> int:
 NumberedFile = tuple[WrittenFile, int]
 
 
-def files_with_transaction_numbers(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
-    """Return each file with a number that is higher for a later transaction: its records are newer
-    whatever their offsets, since the offsets of a re-created topic start at 0 again (KEY-3)."""
-    numbers = attempt.transactions or (0,) * len(attempt.files)
-    return tuple(zip(attempt.files, numbers, strict=True))
+def files_with_transaction_ranks(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
+    """Return each file with the rank of its transaction in the attempt, higher for a later one: its
+    records are newer whatever their offsets, since the offsets of a re-created topic start at 0
+    again (KEY-3)."""
+    ranks = attempt.transactions or (0,) * len(attempt.files)
+    return tuple(zip(attempt.files, ranks, strict=True))
 
 
 class SupportsDelivery(SinkTable, Protocol):
@@ -601,7 +602,7 @@ class SupportsStaging(Protocol):
     others.
     """
 
-    def stage(self, draft: Staging) -> tuple[PendingCommit, ...]: ...
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]: ...
 
     def delete_undecided_manifests(
         self, before_epoch: Epoch, pending_manifests: frozenset[str]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode_record
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView
@@ -153,7 +153,7 @@ def build_history(
     unreadable: list[str] = []
     for state in states:
         try:
-            record = decode(sink, state.properties)
+            record = decode_record(sink, state.properties)
         except RecordUnreadable as error:
             unreadable.append(f"{state.name}: {error.message}")
             continue

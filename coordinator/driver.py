@@ -186,7 +186,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
     def _epoch(self) -> int | None:
         return self.state.term.epoch if self.state.term else None
 
-    def _awaits_log_only(self) -> bool:
+    def _may_wait_until_deadline(self) -> bool:
         """In the other phases some things are due by others' silence, which no deadline names."""
         return self.state.phase is Phase.OPEN
 
@@ -339,4 +339,4 @@ def _describe_sources(
     if silent:  # if left out, it would begin at its log's begin, whatever ``start_at`` says
         raise Unreachable(f"a first start needs every partition; without leader: {silent}")
     start = start_at.first_offsets(topics, states)
-    return SourcesDescribed(states, start, topics.first_offset_metadata())
+    return SourcesDescribed(states, start, topics.committed_offset_metadata())

@@ -375,16 +375,16 @@ def _require_no_deleted_records_read_again(
 
 
 def claim_with_pending_commits(
-    state: State, claim: CommitRecord, record: CommitRecord | None, view: TableView
+    state: State, claim: CommitRecord, stored: CommitRecord | None, view: TableView
 ) -> CommitRecord:
     """PENDING-3: carry on in the claim what is still pending, and claim secondary tables that need
     it (PENDING-9)."""
     recovery = _recovery_of(state)
     secondaries = recovery.secondaries
-    if not (secondaries or (record and (record.pending_commits or record.expired))):
+    if not (secondaries or (stored and (stored.pending_commits or stored.expired))):
         return claim
     before = (
-        find_undelivered_commits(record.pending_commits, secondaries, view.uuid) if record else ()
+        find_undelivered_commits(stored.pending_commits, secondaries, view.uuid) if stored else ()
     )
     late = find_overdue_commits(
         before, recovery.secondaries_read_wall_ms, state.settings.claim_age_max_ms
@@ -392,11 +392,11 @@ def claim_with_pending_commits(
     late = tuple(dict.fromkeys((*late, *pending_commits_of_tables(before, recovery.forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}
-    claims = claims_needed_of_secondaries(claim, record, claimable, view)
+    claims = claims_needed_of_secondaries(claim, stored, claimable, view)
     pending_commits, lost = split_pending_at_claim(
         pending_commits_without(before, late), claims, secondaries
     )
-    expired = expired_commits_for_record(record, (*late, *(d for d in lost if d.manifest)))
+    expired = expired_commits_for_record(stored, (*late, *(d for d in lost if d.manifest)))
     return claim.with_pending(pending_commits, expired)
 
 

@@ -418,7 +418,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             started = replace(
                 term,
                 progress=term.progress.with_first_start(),
-                collection=term.collection.with_first_start(),
+                collection=term.collection.without_heard_before_first_start(),
             )
             state = state.with_deadline(
                 Timer.END, next_end_ms if paused == term.pause.paused else now_ms
@@ -738,7 +738,7 @@ def _build_commit_record(
         coordinator=state.identity.sender,
         offsets=verdict.offsets,
         topic_ids=term.sources.topic_ids,
-        records=verdict.record_count,
+        records=verdict.row_count,
         quarantined=verdict.quarantined_count,
         skipped=verdict.skipped_count,
         valid_through_ms=through,
@@ -836,7 +836,7 @@ def _table_settlements(view: TableView, verdict: ValidationResult) -> tuple[Tabl
     """Return what to settle; secondary tables are named only in a transaction that brings them
     rows."""
     return (
-        TableSettlement(view.table, None, verdict.record_count),
+        TableSettlement(view.table, None, verdict.row_count),
         *(
             TableSettlement(name, None, sum(file.records for file in files))
             for name, files in verdict.secondary_files.items()

@@ -361,7 +361,7 @@ def require_sources_fit_in_start(offsets: Offsets, topic_ids: Mapping[str, Topic
 def require_record_not_too_large(record: CommitRecord) -> None:
     """Raise ``SourcesTooLarge`` for a record that could be written but not be read again."""
     try:
-        commit_record_codec.encode(record)
+        commit_record_codec.encode_record(record)
     except ValueError as error:
         raise SourcesTooLarge(
             f"the offsets of {len(record.topic_ids)} topics with {len(record.offsets)} partitions "

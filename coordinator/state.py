@@ -500,7 +500,7 @@ class StatusCollection:
     def with_buffered_amounts(self, sender: Sender, amounts: BufferedAmounts) -> StatusCollection:
         return replace(self, buffered={**self.buffered, sender: amounts})
 
-    def with_first_start(self) -> StatusCollection:
+    def without_heard_before_first_start(self) -> StatusCollection:
         """Begin with the epoch's first START: what was heard before it counts for nothing.
 
         Those who gained partitions before L take their position from there, and name them again.

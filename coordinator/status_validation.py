@@ -69,7 +69,8 @@ class ValidationResult:
         return frozenset(partition for partition, _ in self.ranges)
 
     @property
-    def record_count(self) -> int:
+    def row_count(self) -> int:
+        """Return the number of admitted records that became rows."""
         return sum(each.records for _, each in self.ranges)
 
     @property

@@ -85,7 +85,7 @@ class KafkaSourceTopics:
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
 
-    def first_offset_metadata(self) -> str | None:
+    def committed_offset_metadata(self) -> str | None:
         """Return the note of the first partition, in order, of the configured topics with one."""
         return next(iter(self.all_offset_metadata()), None)
 

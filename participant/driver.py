@@ -177,7 +177,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
     def _epoch(self) -> int:
         return self.state.term.epoch
 
-    def _awaits_log_only(self) -> bool:
+    def _may_wait_until_deadline(self) -> bool:
         """A batch ends at any time, and so does the wait for the first partition."""
         work = self.state.work
         return bool(work.owned) and not work.leaving and self.state.run.batch is None

@@ -56,7 +56,7 @@ def require_never_filled_unless_restart(settings: SinkSettings, patience_s: floa
     with open_source_topics(
         settings
     ) as topics:  # the group's coordinator may just be being elected
-        note = call_with_retries(topics.first_offset_metadata, patience_s)
+        note = call_with_retries(topics.committed_offset_metadata, patience_s)
     known = table_uuid_in_offset_metadata(note)
     if known is None or sink_in_offset_metadata(note) not in (None, settings.name):
         return

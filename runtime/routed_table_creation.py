@@ -257,8 +257,8 @@ class TableCreatingTopics:
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         return self._topics.offsets_at(timestamp_ms)
 
-    def first_offset_metadata(self) -> str | None:
-        return self._topics.first_offset_metadata()
+    def committed_offset_metadata(self) -> str | None:
+        return self._topics.committed_offset_metadata()
 
     def close(self) -> None:
         self._topics.close()

@@ -25,7 +25,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import SupportsDelivery, files_with_transaction_numbers
+from headgate.control_protocol.table_format import SupportsDelivery, files_with_transaction_ranks
 from headgate.tables.staged_file_lists import StagedFileLists
 
 _log = redacted_logger(__name__)
@@ -91,7 +91,7 @@ class FileListSecondaryTable:
             return Unknown(
                 f"nothing was sent: a draft could not be read: {type_and_first_line_of(error)}"
             )
-        files = (*files_with_transaction_numbers(attempt), *staged)
+        files = (*files_with_transaction_ranks(attempt), *staged)
         brought = replace(
             attempt,
             files=tuple(file for file, _ in files),

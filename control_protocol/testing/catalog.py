@@ -219,9 +219,9 @@ class FakeCatalog:
             self.properties.pop(name, None)
         return None
 
-    def land_or_return_refusal(self, index: int = 0) -> str | None:
+    def land_or_return_refusal(self, in_the_air_index: int = 0) -> str | None:
         """Let a request that is under way arrive; returns as ``apply_or_return_refusal``."""
-        return self.apply_or_return_refusal(self.in_the_air.pop(index))
+        return self.apply_or_return_refusal(self.in_the_air.pop(in_the_air_index))
 
     def _add_snapshot(self, snapshot: FakeSnapshot, branch: str) -> int:
         self.snapshots[snapshot.snapshot_id] = snapshot

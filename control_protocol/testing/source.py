@@ -55,10 +55,10 @@ class FakeSource:
         for number in range(first, first + count):
             self.partitions[TopicPartition(topic, number)] = FakePartition()
 
-    def produce(self, at: TopicPartition, records: int = 1, timestamp_ms: int = 0) -> None:
+    def produce(self, at: TopicPartition, record_count: int = 1, timestamp_ms: int = 0) -> None:
         log = self.partitions[at]
-        log.timestamps_ms |= dict.fromkeys(range(log.end, log.end + records), timestamp_ms)
-        log.end += records
+        log.timestamps_ms |= dict.fromkeys(range(log.end, log.end + record_count), timestamp_ms)
+        log.end += record_count
 
     def add_offset_gap(self, at: TopicPartition, offsets: int = 1) -> None:
         """Add offsets without a record: aborted or compacted away, or transaction markers."""
@@ -125,7 +125,7 @@ class FakeTopics:
             }
         )
 
-    def first_offset_metadata(self) -> str | None:
+    def committed_offset_metadata(self) -> str | None:
         self._source.require_reachable()
         return next((note for _, (_, note) in sorted(self._source.committed.items())), None)
 

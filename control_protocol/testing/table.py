@@ -169,7 +169,7 @@ class FakeTable:
         self._known = None
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return None
-        summary = commit_record_codec.encode(attempt.record)
+        summary = commit_record_codec.encode_record(attempt.record)
         staged = (
             catalog.storage.manifests.get(pending_commit.manifest, ())
             for pending_commit in attempt.pending_commits
@@ -213,7 +213,7 @@ class FakeTable:
         }
 
     def _record_of_snapshot(self, snapshot_id: int) -> CommitRecord:
-        record = commit_record_codec.decode(
+        record = commit_record_codec.decode_record(
             self._sink, self._catalog.snapshots[snapshot_id].summary
         )
         if record is None:
@@ -225,7 +225,7 @@ class FakeTable:
     def _newest_record_on_branch(self) -> CommitRecord | None:
         head = self._catalog.head(self._branch)
         for snapshot in self._catalog.ancestry(head.snapshot_id if head else None):
-            record = commit_record_codec.decode(self._sink, snapshot.summary)
+            record = commit_record_codec.decode_record(self._sink, snapshot.summary)
             if record is not None:
                 return record
         return None

@@ -98,20 +98,20 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
 
 
-def try_write(number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
+def try_write(batch_number: int, write: Callable[[], BatchOutcome]) -> BatchOutcome:
     """Return the outcome of writing as a value. Raises only ``BatchAbandoned``."""
     try:
         return write()
     except BatchAbandoned:
         raise
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        return failed_outcome_of(number, error)
+        return failed_outcome_of(batch_number, error)
 
 
-def failed_outcome_of(number: int, error: Exception) -> BatchFailed:
+def failed_outcome_of(batch_number: int, error: Exception) -> BatchFailed:
     """Return the outcome of a batch that ended in ``error``."""
     if isinstance(error, TablesNotPlanned):
-        return LacksTablePlans(number, str(error), names=error.names)
+        return LacksTablePlans(batch_number, str(error), names=error.names)
     if isinstance(error, OSError) and (operation := refused_operation_of(error)):
         error = MissingRights(
             f"the table's files may not be written: {operation} is refused: {error}",
@@ -119,7 +119,7 @@ def failed_outcome_of(number: int, error: Exception) -> BatchFailed:
             "nor the files of the driver (headgate check asks them)",
         )
     if not isinstance(error, HeadgateError):
-        return BatchFailed(number, _error_text(error), unforeseen=is_bisectable(error))
+        return BatchFailed(batch_number, _error_text(error), unforeseen=is_bisectable(error))
     hopeless = isinstance(error, (StopSink, ConfigurationError))
     fatal = error if hopeless and not isinstance(error, _FOR_THE_COORDINATOR) else None
-    return BatchFailed(number, str(error), fatal, unforeseen=isinstance(error, Unforeseen))
+    return BatchFailed(batch_number, str(error), fatal, unforeseen=isinstance(error, Unforeseen))

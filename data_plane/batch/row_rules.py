@@ -30,7 +30,7 @@ class Expectation:
     strict: bool = False
 
     @property
-    def reason(self) -> str:
+    def reason_if_not_met(self) -> str:
         """Return why a record that does not meet it is bad."""
         return f"expectation {self.name} is not met"
 

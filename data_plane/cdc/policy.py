@@ -83,13 +83,13 @@ class Changes:
     deleted_at: str = ""
     history: bool = False
 
-    def reads_keys_like_values(self, format_name: str, column: str) -> bool:
+    def reads_keys_like_values(self, format_name: str, message_key_column: str) -> bool:
         """Return whether message keys are read like values, because a connector writes both.
 
-        ``column``: the one that takes the message's key, if any does.
+        ``message_key_column``: the one that takes the message's key, if any does.
         """
         connector = self.envelope is not Envelope.PLAIN and format_name in _ALIKE
-        return connector and column not in self.key
+        return connector and message_key_column not in self.key
 
     @property
     def delete_marking_setting(self) -> str:

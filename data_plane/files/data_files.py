@@ -27,7 +27,7 @@ from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.data_plane.batch.writer_task_plan import TableShape, WriterPlan
 from headgate.data_plane.files.file_format import Encoder, Encoding
-from headgate.data_plane.files.format_choice import FORMAT, encoding_of, target_bytes
+from headgate.data_plane.files.format_choice import FORMAT, encoding_of, target_file_size_bytes
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetEncoding
 from headgate.data_plane.files.partitioning import Partitioner, PartitionKey
@@ -145,7 +145,7 @@ class FileShape:
         leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.encoding = encoding_of(schema, properties, leaves)
         self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
-        self.target_bytes = target_bytes(properties)
+        self.target_bytes = target_file_size_bytes(properties)
         self.placement = FilePlacement.from_properties(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(spec, schema)
@@ -177,7 +177,7 @@ class FileShape:
                 "no coordinator says so: look who may write to the control topic "
                 "(docs/guides/security.md)",
             ) from error
-        announced = self._marking.files_to_write_first(path).items()
+        announced = self._marking.files_to_write_before(path).items()
         store_files(self.io, {n: text for n, text in announced if not self._file_exists(n)})
         return path
 

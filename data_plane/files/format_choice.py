@@ -51,14 +51,14 @@ def _require_no_nanoseconds(name: str, leaves: Sequence[Leaf]) -> None:
             )
 
 
-def target_bytes(properties: Mapping[str, str]) -> int:
+def target_file_size_bytes(properties: Mapping[str, str]) -> int:
     """Return the size on disk at which the table wants its files closed; 0 if it sets none."""
     return read_positive_number(properties, _TARGET, 0)
 
 
 def require_writable_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
     """Raise ``ConfigurationError`` for table properties whose files cannot be written."""
-    target_bytes(properties)
+    target_file_size_bytes(properties)
     encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
 
 

@@ -147,9 +147,9 @@ def columns_for_dictionary(leaves: Iterable[Leaf], rows: pa.Table) -> list[str]:
     ]
 
 
-def _is_nearly_unique(column: pa.ChunkedArray, chosen: np.ndarray[Any, Any]) -> bool:
+def _is_nearly_unique(column: pa.ChunkedArray, sampled_rows: np.ndarray[Any, Any]) -> bool:
     bounds = np.cumsum([0, *map(len, column.chunks)])
-    parts = np.split(chosen, np.searchsorted(chosen, bounds[1:-1]))
+    parts = np.split(sampled_rows, np.searchsorted(sampled_rows, bounds[1:-1]))
     taken = [
         _without_extension_type(chunk).take(pa.array(rows - begin))
         for chunk, rows, begin in zip(column.chunks, parts, bounds, strict=False)

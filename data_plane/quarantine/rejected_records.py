@@ -255,7 +255,7 @@ class RejectedRecords:
 def reason_without_content(plan: WriterPlan, reason: str) -> str:
     """Return the reason without any of the record's content."""
     rules = plan.shaping.rules
-    if rules and reason in {each.reason for each in rules.expectations}:
+    if rules and reason in {each.reason_if_not_met for each in rules.expectations}:
         return reason
     column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
     known = column in plan.decoded_schema().names

@@ -15,8 +15,8 @@ from headgate.control_protocol.columns import (
     columns_without,
     describe_changes,
     dotted_path,
-    from_json,
     named_fields_with_parent_ids,
+    struct_from_json,
     unify_columns,
 )
 from headgate.control_protocol.errors import UnknownField
@@ -78,9 +78,9 @@ def evolution_of(
     refused: tuple[Refusal, ...] = (),
 ) -> Evolution:
     """Build it from the table's schemas as JSON, the oldest first."""
-    now = from_json(current_schema_json)
+    now = struct_from_json(current_schema_json)
     return Evolution(
-        policy, now, collect_former_columns(now, map(from_json, older_schemas_json)), refused
+        policy, now, collect_former_columns(now, map(struct_from_json, older_schemas_json)), refused
     )
 
 

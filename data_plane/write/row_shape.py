@@ -64,7 +64,7 @@ class RowShape:
         self._where = columns.compile_condition("shape.where", rules.where) if rules.where else None
         self._unmet = [
             (
-                each.reason,
+                each.reason_if_not_met,
                 columns.compile_condition(_name_of_expectation_setting(each.name), each.condition)
                 if each.strict
                 else columns.compile_condition(

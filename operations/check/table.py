@@ -281,7 +281,7 @@ class TableCheck:
         assert self._view is not None  # asked only after sink_state
         settings = self._settings
         with open_reachable_source_topics(settings) as topics:
-            now, note = topics.describe(), topics.first_offset_metadata()
+            now, note = topics.describe(), topics.committed_offset_metadata()
         ids = {topic: state.topic_id for topic, state in now.items()}
         require_sources_unshared(self._view, ids, settings.table.shared_with)
         if self._view.lineage is Lineage.FRESH:

@@ -21,8 +21,8 @@ from deltalake.transaction import AddAction
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
-    decode,
-    encode,
+    decode_record,
+    encode_record,
     filled_table_property,
     filled_table_uuids,
     sink_in_summary,
@@ -208,7 +208,7 @@ class DeltaSinkTable:
         head, tag = table.version(), self._find_tag_version(table)
         summary = self._read_tag_properties(tag)
         way, reached = self._walk_past_tag(head, tag)
-        records = (decode(self._sink, summary) for summary in way if summary is not None)
+        records = (decode_record(self._sink, summary) for summary in way if summary is not None)
         newest = next((record for record in records if record), None)
         return TableView(
             table=self._place.name,
@@ -218,7 +218,7 @@ class DeltaSinkTable:
             spec_id=0,
             head=head or None,
             tag=tag,
-            record=None if tag is None else decode(self._sink, summary),
+            record=None if tag is None else decode_record(self._sink, summary),
             lineage=_decide_lineage(tag, newest, reached),
             branch_record=newest,
             others=self._topic_ids_of_other_sinks(way),
@@ -250,7 +250,7 @@ class DeltaSinkTable:
         if tag is None:
             return {}
         entry = self._log.read_entry(tag)
-        if entry is None or decode(self._sink, entry.commit_properties) is None:
+        if entry is None or decode_record(self._sink, entry.commit_properties) is None:
             why = "carries no record of the sink" if entry else "is not in the log any more"
             raise RecordUnreadable(
                 f"Delta table {self._place.name}: {self._application} names version {tag}, "
@@ -289,7 +289,7 @@ class DeltaSinkTable:
             table.schema(),
             partition_by=list(partition_columns_of(table)),
             commit_properties=CommitProperties(
-                custom_metadata={**filled, **encode(record), _ATTEMPT: attempt_id},
+                custom_metadata={**filled, **encode_record(record), _ATTEMPT: attempt_id},
                 max_commit_retries=0,  # no rebase: exactly this version, or nothing
                 app_transactions=[application],
             ),

@@ -91,7 +91,7 @@ class HudiFileMarking:
         """Return the folder of a partition, relative to the table's; empty without partitions."""
         return "/".join(map(self._folder_of_value, self.partition_by, values))
 
-    def files_to_write_first(self, path: str) -> Mapping[str, bytes]:
+    def files_to_write_before(self, path: str) -> Mapping[str, bytes]:
         folder, _, name = path.rpartition("/")
         inside = folder.removeprefix(self.location).strip("/")
         instant, depth = instant_of_file(path), len(inside.split("/")) if inside else 0

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from headgate.control_protocol.commit_record_codec import (
-    decode,
+    decode_record,
     filled_table_uuids,
     sink_in_summary,
     topic_ids_if_readable,
@@ -164,7 +164,7 @@ class HudiCommits:
         self._require_columns_unchanged(config, newest)
         metadata = ours[0].metadata if ours else {}
         newest_record, filled = (
-            decode(self._sink, metadata),
+            decode_record(self._sink, metadata),
             filled_table_uuids(self._sink, metadata),
         )
         tag, record = ours[0].completed if ours else None, newest_record

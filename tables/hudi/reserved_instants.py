@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
-    decode,
-    encode,
+    decode_record,
+    encode_record,
     filled_table_property,
     filled_table_uuids,
 )
@@ -46,7 +46,7 @@ class StoredCommit:
         """Return the commit's metadata; a ledger's commits carry on what was known (LEDGER-2)."""
         sink = self.record.sink
         filled = {filled_table_property(sink, name): uuid for name, uuid in self.filled.items()}
-        return {**filled, **encode(self.record)}
+        return {**filled, **encode_record(self.record)}
 
 
 class Reservations:
@@ -218,7 +218,7 @@ class Reservations:
             ) from error
         record_texts = content["record"]
         record, filled = (
-            decode(self._sink, record_texts),
+            decode_record(self._sink, record_texts),
             filled_table_uuids(self._sink, record_texts),
         )
         if record is None:

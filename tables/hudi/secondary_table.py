@@ -110,7 +110,7 @@ def _write_base_file(
     marking = config.marking
     values = file_facts_of(file, config.columns, marking.partition_by).partition.values()
     path = marking.new_path(commit_token_of(marking.location, instant), tuple(values))
-    for announced, content in marking.files_to_write_first(path).items():
+    for announced, content in marking.files_to_write_before(path).items():
         if next(folder.file_sizes([name_in_folder(announced)])) is None:
             folder.put(name_in_folder(announced), content)
     with pq.ParquetFile(folder.arrow_source(name_in_folder(file.path))) as rows:

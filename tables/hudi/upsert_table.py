@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.control_protocol.table_format import (
     NumberedFile,
     RowKey,
-    files_with_transaction_numbers,
+    files_with_transaction_ranks,
 )
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
@@ -293,7 +293,7 @@ class HudiKeyedTable(HudiCommits):
             return lost
         keys, meta = KeyCounts(), java.load_meta_client()
         if attempt.files:
-            keys = java.upsert(meta, instant, files_with_transaction_numbers(attempt))
+            keys = java.upsert(meta, instant, files_with_transaction_ranks(attempt))
         else:
             java.begin_empty_commit(meta, instant)
         return replace(attempt, record=attempt.record.with_key_counts(keys))

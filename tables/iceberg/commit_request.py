@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     claim_marker_property,
-    encode,
+    encode_record,
     filled_properties_to_remove,
     filled_properties_to_set,
     key_columns_property,
@@ -181,7 +181,7 @@ class CommitRequest:
             added += self.deletions.added
             removed += (entry.data_file for entry in self.deletions.retired)
         counts = summary_counts_of_files(self.metadata, added, removed)
-        summary = Summary(operation, **counts, **encode(self.record), **self.fence)
+        summary = Summary(operation, **counts, **encode_record(self.record), **self.fence)
         before = summary_properties_of(self.parent_snapshot) if self.parent_snapshot else None
         return update_snapshot_summaries(summary, before)
 

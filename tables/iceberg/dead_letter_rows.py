@@ -21,7 +21,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode_record
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.coordinator.dead_letter_message import COLUMNS, Progress
 from headgate.tables.iceberg.catalog import translate_catalog_error
@@ -114,7 +114,7 @@ class UnsentRows:
         """Yield the snapshots from the sink's tag back, each with the sink's record in it."""
         ref = table.metadata.refs.get(self._tag)
         for snapshot in ancestors_of(snapshots_by_id(table.metadata), ref) if ref else ():
-            yield snapshot, decode(self._sink, summary_properties_of(snapshot))
+            yield snapshot, decode_record(self._sink, summary_properties_of(snapshot))
 
     def _scan_possibly_unsent(
         self, table: Table, snapshot: Snapshot, progress: Progress | None

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     claim_marker_property,
-    decode,
+    decode_record,
     expired_before_ms,
     expired_row_count,
     filled_table_uuids,
@@ -146,7 +146,7 @@ def _decode_record_or_complaint(
     snapshot: Snapshot, sink: SinkName
 ) -> tuple[CommitRecord | None, str | None]:
     try:
-        return decode(sink, summary_properties_of(snapshot)), None
+        return decode_record(sink, summary_properties_of(snapshot)), None
     except RecordUnreadable as error:
         return None, f"snapshot {snapshot.snapshot_id}: {error.message}"
 

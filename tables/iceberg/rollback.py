@@ -17,7 +17,7 @@ from pyiceberg.table.update import (
 )
 
 from headgate.control_protocol.commit_record_codec import (
-    decode,
+    decode_record,
     deleted_row_count,
     expired_row_count,
     sink_in_summary,
@@ -92,7 +92,7 @@ class IcebergSnapshots:
             known = self._described[snapshot.snapshot_id] = TableSnapshot(
                 snapshot.snapshot_id,
                 snapshot.parent_snapshot_id,
-                decode(self._sink, summary),
+                decode_record(self._sink, summary),
                 deleted_row_count(self._sink, summary) + expired_row_count(self._sink, summary),
                 by_others,
                 first=(snapshot.sequence_number or 0) <= 1,

@@ -35,7 +35,7 @@ from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record_codec import (
-    decode,
+    decode_record,
     deleted_rows_property,
     maintenance_property,
 )
@@ -43,7 +43,7 @@ from headgate.control_protocol.errors import DeletionRefused, HeadgateError, Pre
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.rows_deleted_by_people import (
     DeletedRecords,
-    Found,
+    RangesByPartition,
     deleted_list_properties,
     ranges_of_offsets,
 )
@@ -348,13 +348,15 @@ class Deletion(MaintenanceCommit):
         properties, sink = table.metadata.properties, self._sink
         before = deleted_records_of(sink, properties)
         tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
-        record = decode(sink, summary_properties_of(tagged)) if tagged else None
+        record = decode_record(sink, summary_properties_of(tagged)) if tagged else None
         offsets = self._find_deleted_offsets(table, to_delete) if record else None
         return before.with_more_deleted(
             to_delete.count, offsets, record.topic_ids if record else {}
         )
 
-    def _find_deleted_offsets(self, table: Table, to_delete: RowsToDelete) -> Found | None:
+    def _find_deleted_offsets(
+        self, table: Table, to_delete: RowsToDelete
+    ) -> RangesByPartition | None:
         """Return the offsets of the rows' records; ``None`` if the rows do not tell."""
         if self._columns is None:
             return None

@@ -33,7 +33,7 @@ from headgate.control_protocol.columns import (
     Struct,
     Type,
     describe_changes,
-    from_json,
+    struct_from_json,
 )
 from headgate.control_protocol.schema_evolution import (
     Former,
@@ -111,7 +111,7 @@ def plan_evolution(metadata: TableMetadata, columns: Struct, *, readd_dropped: b
 
 
 def columns_of(schema: Schema) -> Struct:
-    return from_json(schema.model_dump_json())
+    return struct_from_json(schema.model_dump_json())
 
 
 def former_names(metadata: TableMetadata) -> Former:

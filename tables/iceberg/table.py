@@ -28,7 +28,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
     claim_marker_property,
-    decode,
+    decode_record,
     filled_table_uuids,
     key_columns_property,
     on_delete_property,
@@ -350,7 +350,7 @@ class IcebergTable:
 
     def _record_of_snapshot(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
         snapshot = metadata.snapshot_by_id(snapshot_id)
-        record = decode(self._sink, summary_properties_of(snapshot)) if snapshot else None
+        record = decode_record(self._sink, summary_properties_of(snapshot)) if snapshot else None
         if record is None:
             raise RecordUnreadable(
                 f"table {self._identifier}: tag {self._tag} stands on snapshot {snapshot_id}, "

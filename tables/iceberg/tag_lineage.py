@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.commit_record_codec import (
     claim_marker_property,
-    decode,
+    decode_record,
     deleted_row_count,
     holds_record,
     topic_ids_if_readable,
@@ -60,7 +60,7 @@ def newest_record_on_branch(
     if ref is None:
         return None
     for snapshot in ancestors_of(snapshots_by_id(metadata), ref):
-        if record := decode(sink, summary_properties_of(snapshot)):
+        if record := decode_record(sink, summary_properties_of(snapshot)):
             return record
     return None
 

@@ -88,7 +88,9 @@ def test_status_counts_what_another_version_says_beside_this_one(
 ) -> None:
     now_ms = time.time_ns() // 1_000_000
     messages = [
-        old_form() if age is None else message_encoding.encode(replace(SAID, time_ms=now_ms - age))
+        old_form()
+        if age is None
+        else message_encoding.encode_envelope(replace(SAID, time_ms=now_ms - age))
         for age in ages_ms
     ]
     monkeypatch.setattr(kafka_connection, "read_newest_control_values", lambda *_: messages)

@@ -197,19 +197,19 @@ def readable(summary: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_event_is_written_in_the_released_bytes(name: str) -> None:
-    assert message_encoding.encode(envelope(EXAMPLES[name])).hex() == RELEASED[name]
+    assert message_encoding.encode_envelope(envelope(EXAMPLES[name])).hex() == RELEASED[name]
 
 
 @pytest.mark.parametrize("name", large_events())
 def test_a_large_event_keeps_its_bytes_and_comes_back(name: str) -> None:
     sent = envelope(large_events()[name])
-    message = message_encoding.encode(sent)
+    message = message_encoding.encode_envelope(sent)
     assert hashlib.sha256(message).hexdigest() == GOLDEN["messages"][name]
-    assert message_encoding.decode(message) == sent
+    assert message_encoding.decode_envelope(message) == sent
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_record_keeps_its_properties_and_comes_back(name: str) -> None:
-    summary = commit_record_codec.encode(RECORDS[name])
+    summary = commit_record_codec.encode_record(RECORDS[name])
     assert readable(summary) == GOLDEN["records"][name]
-    assert commit_record_codec.decode(SINK, summary) == RECORDS[name]
+    assert commit_record_codec.decode_record(SINK, summary) == RECORDS[name]

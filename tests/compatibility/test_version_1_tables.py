@@ -88,7 +88,7 @@ def test_what_version_1_left_between_its_two_commits_is_there_once() -> None:
 @pytest.mark.parametrize("table", ["table", "quarantine"])
 def test_its_records_are_what_tests_of_the_upgrade_take_them_for(world: str, table: str) -> None:
     for snapshot in WORLDS[world][table]["snapshots"]:
-        record = commit_record_codec.decode(SINK, snapshot["summary"])
+        record = commit_record_codec.decode_record(SINK, snapshot["summary"])
         assert isinstance(record, CommitRecord)
         assert (record.pending_commits, record.primary) == ((), None)
         aside = WORLDS[world]["quarantine"]["uuid"] if table == "table" else None

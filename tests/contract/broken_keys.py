@@ -12,7 +12,7 @@ from contract.small_target import KeyedRows, SmallTable, Version
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView, Unknown
-from headgate.control_protocol.table_format import files_with_transaction_numbers
+from headgate.control_protocol.table_format import files_with_transaction_ranks
 from headgate.control_protocol.testing.contract import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 
@@ -95,7 +95,7 @@ def deletes_from_anywhere(
         right(self, change, before)
 
 
-@broken(KeyContract.test_key_5_who_was_overtaken_finds_the_keys_anew, SAME)
+@broken(KeyContract.test_key_5_a_refused_commit_resolves_its_keys_again, SAME)
 def keyed_commits_are_carried_on(right: Any, _: Any, now: TableView, base: TableView) -> bool:
     """A commit with keys is not refused where others were quicker: it finds the keys now."""
     return now.uuid == base.uuid
@@ -145,14 +145,12 @@ def partitions_compared_within_a_transaction(
     """A later transaction's record of a key replaces those of earlier ones unseen."""
     newest = {
         change.key: number
-        for file, number in sorted(
-            files_with_transaction_numbers(attempt), key=lambda each: each[1]
-        )
+        for file, number in sorted(files_with_transaction_ranks(attempt), key=lambda each: each[1])
         for change in self.server.contents[file.path]
     }
     found = {
         change: number
-        for file, number in files_with_transaction_numbers(attempt)
+        for file, number in files_with_transaction_ranks(attempt)
         for change in self.server.contents[file.path]
     }
     return [change for change in right(self, attempt) if found[change] == newest[change.key]]

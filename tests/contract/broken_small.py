@@ -97,7 +97,7 @@ def any_head_will_do(right: Any, _: Any, now: TableView, base: TableView) -> boo
     return now.uuid == base.uuid
 
 
-@broken(CoreContract.test_a_zombie_that_never_cached_is_refused_as_well, SAME)
+@broken(CoreContract.test_a_stale_base_is_refused_on_a_newly_opened_table, SAME)
 def trusts_its_own_memory(right: Any, self: SmallTable, now: TableView, base: TableView) -> bool:
     """What counts is what this connection knows, and not what the attempt is based on."""
     known = vars(self).setdefault("known", now)

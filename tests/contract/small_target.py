@@ -13,8 +13,8 @@ from threading import Lock
 
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.commit_record_codec import (
-    decode,
-    encode,
+    decode_record,
+    encode_record,
     filled_properties_to_remove,
     filled_properties_to_set,
     filled_table_uuids,
@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.table_format import files_with_transaction_numbers
+from headgate.control_protocol.table_format import files_with_transaction_ranks
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 KeyedRows = Mapping[int, KeyChange]
@@ -106,7 +106,7 @@ class SmallTable:
 
     def view(self, uuid: str, head: int, version: Version) -> TableView:
         tag, said = version.said.get(self.sink, (None, {}))
-        record = decode(self.sink, said)
+        record = decode_record(self.sink, said)
         return TableView(
             table="lake.small",
             uuid=uuid,
@@ -138,7 +138,7 @@ class SmallTable:
         record = replace(attempt.record, keys=counts)
         return Version(
             (*before.files, *attempt.files),
-            {**before.said, self.sink: (number, encode(record))},
+            {**before.said, self.sink: (number, encode_record(record))},
             self.filled_after(before.filled, attempt),
             rows,
         )
@@ -167,7 +167,7 @@ class SmallTable:
         """Return the changes, oldest first: by transactions, and by offsets within one."""
         changes = [
             (number, change.offset, change)
-            for file, number in files_with_transaction_numbers(attempt)
+            for file, number in files_with_transaction_ranks(attempt)
             for change in self.server.contents[file.path]
         ]
         return [change for *_, change in sorted(changes, key=lambda each: each[:2])]

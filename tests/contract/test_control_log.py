@@ -178,8 +178,8 @@ def test_what_is_not_ours_is_skipped_and_counted(world: World) -> None:
     log = world.open()
     world.append_foreign(b"hello")
     world.append_foreign(b"")
-    world.append_foreign(message_encoding.encode(numbered_event(0))[:-1])
-    world.append_foreign(message_encoding.encode(replace(numbered_event(0), version=99)))
+    world.append_foreign(message_encoding.encode_envelope(numbered_event(0))[:-1])
+    world.append_foreign(message_encoding.encode_envelope(replace(numbered_event(0), version=99)))
     log.append([numbered_event(1)])
     assert receive(log, 1) == [LogRecord(ControlOffset(4), numbered_event(1))]
     assert log.skipped == {

@@ -139,6 +139,6 @@ def test_a_time_finds_the_first_record_at_or_after_it_else_the_end(world: World)
 
 def test_the_group_s_note_is_found(world: World) -> None:
     topics = world.topics(world.topic)
-    assert topics.first_offset_metadata() is None
+    assert topics.committed_offset_metadata() is None
     world.store(1, 0, "the note")
-    assert topics.first_offset_metadata() == "the note"
+    assert topics.committed_offset_metadata() == "the note"

@@ -20,7 +20,7 @@ from hudi_tables.sinks import HudiSink
 from hudi_tables.zookeeper import ZooKeeper
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode_record
 from headgate.control_protocol.identifiers import SinkName
 
 SESSION_MS = 6_000
@@ -143,7 +143,7 @@ class Chaos:
         """Of the sink's newest commit, as it has noted it down beside the table."""
         with suppress(OSError, ValueError):
             newest = max((self._kept / "landed").iterdir())
-            return decode(_SINK, json.loads(newest.read_text())["record"])
+            return decode_record(_SINK, json.loads(newest.read_text())["record"])
         return None
 
     # ------------------------------------------------------------------------------------- faults

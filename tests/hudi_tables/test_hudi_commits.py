@@ -13,7 +13,7 @@ import pytest
 from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.commit_record_codec import encode
+from headgate.control_protocol.commit_record_codec import encode_record
 from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.errors import HudiForked, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
@@ -356,7 +356,7 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
     java = HudiJava(world.place, world.place.read_config().schema)
     java.begin_instant(java.load_meta_client(), instant_of_file(file.path))
-    java.commit(instant_of_file(file.path), (), encode(record(1, 1, 3)), lambda: None)
+    java.commit(instant_of_file(file.path), (), encode_record(record(1, 1, 3)), lambda: None)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         table.read()
 
@@ -478,7 +478,7 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     require_landed(commit(table, view, record(1, 1, 3), world.write_file(1)))
     java, instant = HudiJava(world.place, world.place.read_config().schema), instant_of_file(stamp)
     java.begin_instant(java.load_meta_client(), instant)
-    told = {**encode(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
+    told = {**encode_record(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)
     with pytest.raises(HudiForked, match=instant):
         table.read()

@@ -14,7 +14,7 @@ from hudi_tables.test_hudi_sink import started
 from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import encode, sink_in_summary
+from headgate.control_protocol.commit_record_codec import encode_record, sink_in_summary
 from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
@@ -109,7 +109,10 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
     before = next(java.completed_commits(java.load_meta_client())).completed
     claim = java.reserve_instant()
     java.begin_instant(java.load_meta_client(), claim)
-    told = {**encode(record(2, 0)), previous_completion_time_key(SinkName("sink")): str(view.tag)}
+    told = {
+        **encode_record(record(2, 0)),
+        previous_completion_time_key(SinkName("sink")): str(view.tag),
+    }
     java.commit(claim, (), told, lambda: None)
     java.close()
     with pytest.raises(HudiForked, match=f"commit {claim} .* and not {instant_of_file(file.path)}"):
@@ -167,7 +170,7 @@ def completed_late(
     java, instant = HudiJava(place, place.read_config().schema), instant_of_file(file.path)
     java.begin_instant(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
-    told = {**encode(late), previous_completion_time_key(late.sink): str(continues)}
+    told = {**encode_record(late), previous_completion_time_key(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
     java.close()
 

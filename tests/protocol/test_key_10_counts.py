@@ -9,7 +9,7 @@ from protocol.keyed import KeyedHead, deletes, rows
 from protocol.values import SINK, offsets, record
 
 from headgate.control_protocol.commit_record import KeyCounts
-from headgate.control_protocol.commit_record_codec import decode, encode
+from headgate.control_protocol.commit_record_codec import decode_record, encode_record
 from headgate.control_protocol.errors import RecordUnreadable
 
 HEAD = KeyedHead({"a": [(1, 0, 0), (2, 0, 1), (3, 0, 2)]})
@@ -29,15 +29,15 @@ def test_each_record_counts_once() -> None:
 def test_they_travel_in_the_commit_record_and_older_records_have_none() -> None:
     older = record(1, 1, offsets(7))
     assert older.keys is None
-    assert decode(SINK, encode(older)) == older
+    assert decode_record(SINK, encode_record(older)) == older
     keyed = replace(older, keys=COUNTS, records=4, skipped=2)
-    assert decode(SINK, encode(keyed)) == keyed
+    assert decode_record(SINK, encode_record(keyed)) == keyed
     assert keyed.source_record_count == 9
 
 
 @pytest.mark.parametrize("said", ["[1]", '{"inserted": -1}', '{"upserted": 1}', '{"absent": true}'])
 def test_what_is_no_count_is_not_believed(said: str) -> None:
-    summary = encode(replace(record(1, 1, offsets(7)), keys=COUNTS))
+    summary = encode_record(replace(record(1, 1, offsets(7)), keys=COUNTS))
     assert "headgate.rides.keys" in summary
     with pytest.raises(RecordUnreadable):
-        decode(SINK, {**summary, "headgate.rides.keys": said})
+        decode_record(SINK, {**summary, "headgate.rides.keys": said})

@@ -35,7 +35,7 @@ def test_what_was_read_is_rows_deletes_quarantined_and_skipped() -> None:
     verdict = judged(CLAIM, ROWS, KEYS)
 
     assert verdict.files == (ROWS, KEYS)
-    assert (verdict.record_count, verdict.read_record_count) == (3, 6)
+    assert (verdict.row_count, verdict.read_record_count) == (3, 6)
     assert verdict.offsets[P0] == 6
 
 

@@ -11,7 +11,7 @@ from support.control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol.events import LogRecord, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicId
-from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire, encode
+from headgate.control_protocol.message_encoding import Skipped, SkipReason, Wire, encode_envelope
 from headgate.control_protocol.multipart_status import Assembler, split_status
 from headgate.coordinator.phases import Phase
 
@@ -114,7 +114,7 @@ def test_a_participant_passes_over_others_statuses_and_hears_all_else() -> None:
     for name, example in EXAMPLES.items():
         for sender in (own, other, replace(own, incarnation="earlier")):
             said = envelope(example, sender=sender)
-            read = wire.verify_and_decode(encode(said), TopicId(""))
+            read = wire.verify_and_decode(encode_envelope(said), TopicId(""))
             if name == "write-status" and sender != own:
                 assert read == Skipped(SkipReason.OTHER_SENDER)
             else:
@@ -122,7 +122,7 @@ def test_a_participant_passes_over_others_statuses_and_hears_all_else() -> None:
 
 
 def test_a_status_that_breaks_off_is_reported_whoever_wrote_it() -> None:
-    message = encode(envelope(EXAMPLES["write-status"]))[:15]
+    message = encode_envelope(envelope(EXAMPLES["write-status"]))[:15]
     wire = Wire(envelope(EXAMPLES["write-status"]).sink, statuses_of=Sender("own", "life"))
     read = wire.verify_and_decode(message, TopicId(""))
     assert isinstance(read, Skipped)

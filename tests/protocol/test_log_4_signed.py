@@ -39,14 +39,18 @@ def test_a_signed_event_of_each_kind_is_heard_as_it_was_said(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_without_a_key_nothing_changes_on_the_wire(name: str) -> None:
-    assert PLAIN.encode_and_sign_if_keyed(said(name), TOPIC) == message_encoding.encode(said(name))
-    assert PLAIN.verify_and_decode(message_encoding.encode(said(name)), TOPIC) == said(name)
+    assert PLAIN.encode_and_sign_if_keyed(said(name), TOPIC) == message_encoding.encode_envelope(
+        said(name)
+    )
+    assert PLAIN.verify_and_decode(message_encoding.encode_envelope(said(name)), TOPIC) == said(
+        name
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_unsigned_events_are_passed_over(name: str) -> None:
     assert (
-        reason(SIGNED.verify_and_decode(message_encoding.encode(said(name)), TOPIC))
+        reason(SIGNED.verify_and_decode(message_encoding.encode_envelope(said(name)), TOPIC))
         == SkipReason.UNSIGNED
     )
 
@@ -67,7 +71,7 @@ def test_a_signature_counts_for_its_own_sink_only() -> None:
     other = SinkName("orders")
     signed = Wire(other, Keys((NEW,))).encode_and_sign_if_keyed(said(sink=other), TOPIC)
     assert reason(SIGNED.verify_and_decode(signed, TOPIC)) == SkipReason.OTHER_SINK
-    moved = signed[:SEAL_BYTES] + message_encoding.encode(said())
+    moved = signed[:SEAL_BYTES] + message_encoding.encode_envelope(said())
     assert reason(SIGNED.verify_and_decode(moved, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
@@ -107,11 +111,11 @@ def test_what_is_not_believed_is_counted_and_what_is_others_is_not_decoded() -> 
     log = FakeLog(server, SIGNED)
     log.append([said()])
     server.append(
-        message_encoding.encode(said()),
+        message_encoding.encode_envelope(said()),
         b"foreign",
         Wire(SINK, Keys((FOREIGN,))).encode_and_sign_if_keyed(said(), TOPIC),
     )
-    torn = message_encoding.encode(said(sink=SinkName("orders")))[:-1]
+    torn = message_encoding.encode_envelope(said(sink=SinkName("orders")))[:-1]
     server.append(torn)
 
     assert [record.envelope for record in log.read(0)] == [said()]

@@ -62,7 +62,12 @@ def test_what_a_coordinator_claims_can_be_written_and_said() -> None:
         coordinator.until(Phase.STARTING)
         record = coordinator.table.record
         assert record is not None
-        assert commit_record_codec.decode(record.sink, commit_record_codec.encode(record)) == record
+        assert (
+            commit_record_codec.decode_record(
+                record.sink, commit_record_codec.encode_record(record)
+            )
+            == record
+        )
         (start,) = coordinator.said
         said = Envelope(
             record.sink,
@@ -73,7 +78,7 @@ def test_what_a_coordinator_claims_can_be_written_and_said() -> None:
             0,
             start,
         )
-        assert message_encoding.decode(message_encoding.encode(said)) == said
+        assert message_encoding.decode_envelope(message_encoding.encode_envelope(said)) == said
         coordinator.until(Phase.OPEN)
     assert coordinator.term.epoch < EPOCH + 4 * LEAP_MAX
 

@@ -86,7 +86,7 @@ def test_the_answer_to_many_fits_into_a_message_and_others_are_answered_next() -
         coordinator.evolves()
         (tables,) = coordinator.said
         assert isinstance(tables, Tables)
-        message_encoding.encode(envelope(tables))
+        message_encoding.encode_envelope(envelope(tables))
         answered |= set(tables.answers)
         coordinator.hears_itself()
         coordinator.waits(0)
@@ -101,7 +101,7 @@ def test_refusals_that_are_long_are_not_named_one_by_one() -> None:
     coordinator.waits(GATHERING_MS)
     coordinator.evolves(*(Refusal(("x" * 300_000, str(n)), "no") for n in range(4)))
     (tables,) = coordinator.said
-    message_encoding.encode(envelope(tables))
+    message_encoding.encode_envelope(envelope(tables))
     assert [refusal.path for refusal in coordinator.term.changes.refused] == [()]
 
 
@@ -117,7 +117,7 @@ def test_what_becomes_of_many_tables_is_told_in_messages_that_fit() -> None:
         changes(coordinator, *(there(want.at.table, refused=wild) for want in wants))
         (tables,) = coordinator.said
         assert isinstance(tables, Tables)
-        message_encoding.encode(envelope(tables))
+        message_encoding.encode_envelope(envelope(tables))
         told |= {start.table: len(start.refused) for start in tables.tables}
         coordinator.hears_itself()
         coordinator.waits(0)
@@ -129,7 +129,7 @@ def test_a_reason_is_told_shortly() -> None:
     coordinator = opened((ALICE, asks(1)))
     changes(coordinator, there(uuid="", why="z" * 1_000_000))
     (tables,) = coordinator.said
-    message_encoding.encode(envelope(tables))
+    message_encoding.encode_envelope(envelope(tables))
 
 
 def test_who_asks_once_more_is_answered_once_more() -> None:
@@ -147,18 +147,18 @@ def test_who_asks_once_more_is_answered_once_more() -> None:
 @pytest.mark.parametrize("sender", [Sender(LONG + "n", ""), Sender("", LONG + "n")])
 def test_nobody_has_so_long_a_name(sender: Sender) -> None:
     with pytest.raises(ValueError, match="a sender of more than"):
-        message_encoding.encode(envelope(proposal(1), sender))
+        message_encoding.encode_envelope(envelope(proposal(1), sender))
 
 
 @pytest.mark.parametrize("field", ["table", "raw"])
 def test_no_table_has_so_long_a_name(field: str) -> None:
     said = replace(proposal(1), **{field: "t" * (NAME_CHARACTERS_MAX + 1)})
     with pytest.raises(ValueError, match="a table's name of more than"):
-        message_encoding.encode(envelope(said))
+        message_encoding.encode_envelope(envelope(said))
 
 
 def test_a_name_in_its_bounds_is_heard() -> None:
     said = replace(proposal(1), table="t" * NAME_CHARACTERS_MAX)
-    assert message_encoding.decode(
-        message_encoding.encode(envelope(said, somebody(1)))
+    assert message_encoding.decode_envelope(
+        message_encoding.encode_envelope(envelope(said, somebody(1)))
     ) == envelope(said, somebody(1))

@@ -72,7 +72,7 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
         message = message_encoding._EVENTS.serialize(name, mutated)
     except (ValueError, OverflowError, TypeError):  # not even Avro bears it
         return None
-    read = message_encoding.decode(message)
+    read = message_encoding.decode_envelope(message)
     if isinstance(read, Skipped):
         return None
     whole = Assembler().add_part(read)

@@ -21,7 +21,9 @@ def test_both_tables_carry_the_sinks_tag_and_marker() -> None:
 def test_its_record_counts_its_own_rows_and_the_tables_names_it() -> None:
     stage, quarantine = at_work()
     records = [
-        commit_record_codec.decode(SINK, catalog.snapshots[catalog.tags[tag_name(SINK)]].summary)
+        commit_record_codec.decode_record(
+            SINK, catalog.snapshots[catalog.tags[tag_name(SINK)]].summary
+        )
         for catalog in (stage.catalog, quarantine)
     ]
 

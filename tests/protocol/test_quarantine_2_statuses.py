@@ -57,7 +57,7 @@ def test_both_are_in_or_neither() -> None:
     found = verdict(CLAIM, (aside_file(2),))
     assert found.refusal_texts == ()
     assert found.secondary_files == {ASIDE: (aside_file(2),)}
-    assert (found.record_count, found.quarantined_count, found.bad_record_count) == (3, 2, 2)
+    assert (found.row_count, found.quarantined_count, found.bad_record_count) == (3, 2, 2)
 
 
 @pytest.mark.parametrize(

@@ -503,9 +503,9 @@ def test_suspend_5_nobody_resumes_what_is_not_suspended() -> None:
 
 
 def test_suspended_tables_travel_in_the_record() -> None:
-    from headgate.control_protocol.commit_record_codec import decode, encode
+    from headgate.control_protocol.commit_record_codec import decode_record, encode_record
 
     stored = replace(
         record(EPOCH, 4, offsets(10, 20)), suspended=(DROPPED, Suspended("a.b", "x", 7, True))
     )
-    assert decode(SINK, encode(stored)) == stored
+    assert decode_record(SINK, encode_record(stored)) == stored

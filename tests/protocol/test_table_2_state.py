@@ -37,7 +37,7 @@ def test_a_commit_says_all_that_the_next_coordinator_needs() -> None:
 def test_it_comes_out_of_the_summary_as_it_went_in() -> None:
     said, _ = committed()
 
-    assert commit_record_codec.decode(SINK, commit_record_codec.encode(said)) == said
+    assert commit_record_codec.decode_record(SINK, commit_record_codec.encode_record(said)) == said
 
 
 def test_hc09_a_successor_begins_with_the_table_alone() -> None:

@@ -31,7 +31,7 @@ NEW = ("lead", "followers", "debts", "lapsed", "routing")
 
 def old_form(record: CommitRecord, quarantine: str | None = None) -> dict[str, str]:
     """The record as version 1 wrote it."""
-    summary = commit_record_codec.encode(record)
+    summary = commit_record_codec.encode_record(record)
     prefix = f"headgate.{record.sink}."
     for name in NEW:
         summary.pop(prefix + name, None)
@@ -48,12 +48,12 @@ def written_by_version_1(stage: Stage) -> None:
 
 
 def old_summary(summary: Mapping[str, str], aside: str | None) -> Mapping[str, str]:
-    record = commit_record_codec.decode(SINK, summary)
+    record = commit_record_codec.decode_record(SINK, summary)
     return old_form(record, aside) if record else summary
 
 
 def under_tag(catalog: FakeCatalog) -> CommitRecord:
-    record = commit_record_codec.decode(SINK, catalog.snapshots[catalog.tags[TAG]].summary)
+    record = commit_record_codec.decode_record(SINK, catalog.snapshots[catalog.tags[TAG]].summary)
     assert record
     return record
 
@@ -158,5 +158,5 @@ def test_real_tables_in_the_old_form_are_read_and_their_quarantine_is_claimed(
 def committed_in_the_old_form(
     table: IcebergTable, record: CommitRecord, quarantine: str | None
 ) -> object:
-    with patch.object(commit_request, "encode", lambda record: old_form(record, quarantine)):
+    with patch.object(commit_request, "encode_record", lambda record: old_form(record, quarantine)):
         return table.commit(CommitAttempt(table.read(), record))

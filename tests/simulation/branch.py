@@ -43,7 +43,7 @@ class Branch:
 
     def _newest_first(self) -> Iterator[tuple[CommitRecord, int]]:
         for snapshot in self._catalog.ancestry(self._head):
-            record = commit_record_codec.decode(self._sink, snapshot.summary)
+            record = commit_record_codec.decode_record(self._sink, snapshot.summary)
             if record is not None:
                 yield record, snapshot.snapshot_id
 

@@ -199,16 +199,16 @@ class FaultyTable(Struck):
         self._strike("evolved")
         return evolved
 
-    def stage(self, draft: Staging) -> tuple[PendingCommit, ...]:
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         self._strike(f"{self._called}draft")
         self._refuse_if_cut_off()
         quarantine = self._world.quarantine
         assert quarantine is not None
-        pending_commits = self._table.stage(draft)
+        pending_commits = self._table.stage(staging)
         for pending_commit in pending_commits:
             kind = FileKind.KEYS if pending_commit.deletes else FileKind.ROWS
             quarantine.was_drafted(
-                pending_commit, [file for file in draft.files if file.kind is kind]
+                pending_commit, [file for file in staging.files if file.kind is kind]
             )
         self._strike(f"{self._called}drafted")
         return pending_commits
@@ -272,8 +272,8 @@ class FaultyTopics(Struck):
     def offsets_at(self, timestamp_ms: int) -> Offsets:
         return self._topics.offsets_at(timestamp_ms)
 
-    def first_offset_metadata(self) -> str | None:
-        return self._topics.first_offset_metadata()
+    def committed_offset_metadata(self) -> str | None:
+        return self._topics.committed_offset_metadata()
 
     def close(self) -> None:
         self._topics.close()

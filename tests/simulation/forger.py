@@ -127,7 +127,7 @@ class Forger:
     def _unbelievable(self, said: Envelope) -> bytes:
         """Without the key; or, now and then, the newest genuine message once more."""
         world, topic_id = self.world, self.world.log.topic_id
-        plain = message_encoding.encode(said)
+        plain = message_encoding.encode_envelope(said)
         genuine = [m for m in world.log.messages if self._is_genuine(m, topic_id)]
         ways: list[Callable[[], bytes]] = [
             lambda: plain,

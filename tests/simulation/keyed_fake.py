@@ -87,7 +87,7 @@ class KeyedFakeTable(FakeTable):
             return request
         self._refuse_two_partitions(attempt)
         dead, counts = self.resolved(attempt.files)
-        summary = commit_record_codec.encode(replace(attempt.record, keys=counts))
+        summary = commit_record_codec.encode_record(replace(attempt.record, keys=counts))
         snapshot = replace(request.snapshot, summary=summary)
         return replace(request, snapshot=_with_dead(snapshot, dead | self._catalog.dead()))
 

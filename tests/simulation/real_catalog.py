@@ -167,9 +167,9 @@ class RealCatalog:
         for requirement in as_on_the_wire(requirements) if self._serves else requirements:
             requirement.validate(self.metadata)
 
-    def land_or_return_refusal(self, index: int = 0) -> str | None:
+    def land_or_return_refusal(self, in_the_air_index: int = 0) -> str | None:
         try:
-            self.call(*self.in_the_air.pop(index))
+            self.call(*self.in_the_air.pop(in_the_air_index))
         except CommitFailedException as error:
             return str(error)
         return None

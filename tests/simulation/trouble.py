@@ -107,7 +107,9 @@ class Trouble:
         world, catalog = self._world, self._catalog
         kept = world.kept
         way = list(catalog.ancestry(catalog.branches.get("main")))
-        ours = [s for s in way if commit_record_codec.decode(world.sink, s.summary) is not None]
+        ours = [
+            s for s in way if commit_record_codec.decode_record(world.sink, s.summary) is not None
+        ]
         older = way[way.index(ours[0]) + 1 :] if ours else []
         if not older or kept is None:
             return False

@@ -44,7 +44,9 @@ def _roll_back(world: World) -> bool:
     if tag not in ids:
         return False
     older = way[ids.index(tag) + 1 :]
-    older = [s for s in older if commit_record_codec.decode(world.sink, s.summary) is not None]
+    older = [
+        s for s in older if commit_record_codec.decode_record(world.sink, s.summary) is not None
+    ]
     if not older:
         return False
     before = set(catalog.visible_rows())

@@ -51,7 +51,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import SinkName, TopicPartition, TransactionId
-from headgate.control_protocol.message_encoding import decode
+from headgate.control_protocol.message_encoding import decode_envelope
 from headgate.control_protocol.ports import Batch, CommitAttempt
 from headgate.control_protocol.testing import (
     AppendFault,
@@ -360,7 +360,9 @@ class World(Deployment):
         self.struck["old event said again"] += 1
         if isinstance(message, bytes):
             wire, topic_id = self.forger.wire, self.log.topic_id
-            message = wire.verify_and_decode(message, topic_id) if wire else decode(message)
+            message = (
+                wire.verify_and_decode(message, topic_id) if wire else decode_envelope(message)
+            )
         self.calm.on_echo(message)
 
     def _tally(self, said: Envelope) -> None:

@@ -16,7 +16,7 @@ from support import folder_kind
 from headgate.control_protocol.columns import (
     Struct,
     describe_changes,
-    from_json,
+    struct_from_json,
     struct_to_json_without_ids,
 )
 from headgate.control_protocol.errors import Unreachable
@@ -52,7 +52,7 @@ def _folder(page: Any) -> Any:
             found = super().versions()
             said = [version["columns"] for version in found if "columns" in version]
             if said:
-                self.columns = from_json(said[-1])
+                self.columns = struct_from_json(said[-1])
                 self.schema_id = zlib.crc32(said[-1].encode()) >> 1
             return found
 

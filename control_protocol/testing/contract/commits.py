@@ -80,7 +80,7 @@ class CoreContract(RaceContract):
         require_landed(commit(heir, view, record(2, 1, 3), world.write_file(2)))
         assert world.visible_file_numbers() == [2]
 
-    def test_a_zombie_that_never_cached_is_refused_as_well(self, world: World) -> None:
+    def test_a_stale_base_is_refused_on_a_newly_opened_table(self, world: World) -> None:
         stale = claim_table(world.open())
         claim_table(world.open(), epoch=2)
         outcome = commit(world.open(), stale, record(1, 1, 3), world.write_file(1))

@@ -131,7 +131,7 @@ class KeyContract:
         assert world.read_rows() == {1: "a"}
         assert world.open().read().record == view.record
 
-    def test_key_5_who_was_overtaken_finds_the_keys_anew(self, world: KeyedWorld) -> None:
+    def test_key_5_a_refused_commit_resolves_its_keys_again(self, world: KeyedWorld) -> None:
         zombie, heir = world.open(), world.open()
         files = world.write_changes(putting_change(1, "late", 5), deleting_change(2, 6))
         stale = zombie.read()
@@ -267,12 +267,12 @@ def key_counts_of(view: TableView) -> KeyCounts | None:
 
 
 def deliver_transactions_together(
-    table: SinkTable, number: int, newest_first: Sequence[Sequence[WrittenFile]]
+    table: SinkTable, number: int, files_newest_first: Sequence[Sequence[WrittenFile]]
 ) -> CommitOutcome:
     """Deliver what several transactions brought, up to the one of this number."""
     numbered = [
-        (file, len(newest_first) - place)
-        for place, files in enumerate(newest_first)
+        (file, len(files_newest_first) - place)
+        for place, files in enumerate(files_newest_first)
         for file in files
     ]
     files, numbers = zip(*numbered, strict=True)

@@ -238,8 +238,8 @@ def paths_with_row_counts(files: Sequence[WrittenFile]) -> list[tuple[str, int]]
     return sorted((file.path, file.records) for file in files)
 
 
-def added_files_of(reader: TableReader, told: SinkCommit) -> list[tuple[str, int]]:
-    return sorted(reader.added_files(told) or ())
+def added_files_of(reader: TableReader, commit: SinkCommit) -> list[tuple[str, int]]:
+    return sorted(reader.added_files(commit) or ())
 
 
 def commits_with_files(

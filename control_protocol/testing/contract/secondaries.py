@@ -94,5 +94,5 @@ def delivery_record(epoch: int, number: int) -> CommitRecord:
     return replace(record(epoch, number, number), primary="uuid-of-the-lead")
 
 
-def deliver(table: SinkTable, said: CommitRecord, *files: WrittenFile) -> CommitOutcome:
-    return commit(table, table.read(), said, *files)
+def deliver(table: SinkTable, record: CommitRecord, *files: WrittenFile) -> CommitOutcome:
+    return commit(table, table.read(), record, *files)

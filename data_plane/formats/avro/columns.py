@@ -59,7 +59,7 @@ def read_values(
     cursors = Cursors(buffer, faults, rows, begins)
     field = pa.field("", pa.struct(list(wanted))) if _may_be_record(avro_type) else wanted[0]
     result = _read_type(avro_type, field, cursors)
-    cursors.note_fault(cursors.at < cursors.ends, "has extra bytes after its end")
+    cursors.note_fault_and_rest(cursors.at < cursors.ends, "has extra bytes after its end")
     return result
 
 
@@ -97,7 +97,7 @@ def _read_record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> p
         try:
             result = field_names.match_fields(field.type, avro_type.names)
         except field_names.TwoFields as error:
-            cursors.note_fault(np.ones(len(cursors), np.bool_), str(error))
+            cursors.note_fault_and_rest(np.ones(len(cursors), np.bool_), str(error))
             result = [None] * field.type.num_fields
         fields = {
             place: child
@@ -157,7 +157,9 @@ def _read_nullable(
 def _read_branch_numbers(avro_type: Avro, cursors: Cursors) -> Positions:
     branches = cursors.read_longs()
     wrong = (branches < 0) | (branches >= len(avro_type.children))
-    cursors.note_fault(wrong, "holds a union's branch that the writer's schema does not have")
+    cursors.note_fault_and_rest(
+        wrong, "holds a union's branch that the writer's schema does not have"
+    )
     branches[wrong] = 0
     return branches
 
@@ -196,7 +198,9 @@ def _locate_and_skip_items(
         if item.bytes_min == 0:
             wrong = np.zeros(len(cursors), np.bool_)
             wrong[open_] = taken[open_] > _EMPTY_ITEMS_MAX
-            cursors.note_fault(wrong, f"holds more than {_EMPTY_ITEMS_MAX} items of no bytes")
+            cursors.note_fault_and_rest(
+                wrong, f"holds more than {_EMPTY_ITEMS_MAX} items of no bytes"
+            )
             open_ = open_[~wrong[open_]]
         if len(open_) <= _FEW:
             for place in open_.tolist():
@@ -246,16 +250,18 @@ def _read_block_counts(cursors: Cursors, which: Positions, item: Avro) -> Positi
     counts = inside.read_longs()
     sized = counts < 0
     if sized.any():
-        inside.note_fault(counts == np.iinfo(np.int64).min, "holds a block of senseless size")
+        inside.note_fault_and_rest(
+            counts == np.iinfo(np.int64).min, "holds a block of senseless size"
+        )
         counts = np.abs(counts)
         some = inside.select(sized)
         lengths = some.read_longs()
-        some.note_fault(
+        some.note_fault_and_rest(
             (lengths < 0) | (lengths > some.ends - some.at), "holds a block of senseless size"
         )
         inside.advance_to(sized, some)
     room = (inside.ends - inside.at) // max(1, item.bytes_min)
-    inside.note_fault((counts > room) & (item.bytes_min > 0), "ends too early")
+    inside.note_fault_and_rest((counts > room) & (item.bytes_min > 0), "ends too early")
     cursors.advance_to(which, inside)
     return np.where(inside.at >= inside.buffer.rest, 0, counts)
 
@@ -300,14 +306,14 @@ def _read_null(_: Avro, cursors: Cursors) -> pa.Array:
 
 def _read_boolean(_: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.take_bytes(1)[:, 0]
-    cursors.note_fault(result > 1, "holds a boolean that is neither 0 nor 1")
+    cursors.note_fault_and_rest(result > 1, "holds a boolean that is neither 0 nor 1")
     return pa.array(result == 1)
 
 
 def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     wrong = (result < _INT_MIN) | (result > _INT_MAX)
-    cursors.note_fault(wrong, "holds an int of more than 32 bits")
+    cursors.note_fault_and_rest(wrong, "holds an int of more than 32 bits")
     if wrong.any():
         result[wrong] = 0
     if avro_type.logical == "date":
@@ -327,7 +333,7 @@ def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
         return _time_count_or_plain_array(avro_type, result)
     if avro_type.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
-        cursors.note_fault(wrong, "holds a time out of range")
+        cursors.note_fault_and_rest(wrong, "holds a time out of range")
         result = np.where(wrong, 0, result) * _MILLIS
     if avro_type.logical == "time-micros":
         return pa.array(result).view(pa.time64("us"))
@@ -375,7 +381,7 @@ def _read_bytes(avro_type: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _decimals_noting_too_wide(decoded: DecodedDecimals, cursors: Cursors) -> pa.Array:
-    cursors.note_fault(decoded.too_wide, "holds a decimal of more than 38 digits")
+    cursors.note_fault_and_rest(decoded.too_wide, "holds a decimal of more than 38 digits")
     return decoded.numbers
 
 
@@ -394,13 +400,15 @@ def _cut_slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Arr
 
 
 def _read_text(avro_type: Avro, cursors: Cursors) -> pa.Array:
-    return decode_text(_read_bytes(avro_type, cursors), cursors.note_fault)
+    return decode_text(_read_bytes(avro_type, cursors), cursors.note_fault_and_rest)
 
 
 def _read_enum(avro_type: Avro, cursors: Cursors) -> pa.Array:
     places = cursors.read_longs()
     wrong = (places < 0) | (places >= len(avro_type.names))
-    cursors.note_fault(wrong, "holds an enum's symbol that the writer's schema does not have")
+    cursors.note_fault_and_rest(
+        wrong, "holds an enum's symbol that the writer's schema does not have"
+    )
     symbols = pa.array(avro_type.names, pa.large_string())
     return symbols.take(pa.array(places, mask=wrong))
 

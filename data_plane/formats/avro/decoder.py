@@ -77,8 +77,8 @@ class Cursors:
         self.at[wanted] = others.at
         self.ends[wanted] = others.ends
 
-    def note_fault(self, wrong: Flags, reason: str) -> None:
-        """Note the records as bad, and put their cursors to rest."""
+    def note_fault_and_rest(self, wrong: Flags, reason: str) -> None:
+        """Note the records as bad, and put their cursors to rest: they read nothing more."""
         if wrong.any():
             self.faults.note(self.rows[wrong], reason)
             self.at[wrong] = self.ends[wrong] = self.buffer.rest
@@ -86,14 +86,14 @@ class Cursors:
     def skip_bytes(self, lengths: Positions | int) -> None:
         """Skip bytes; negative lengths are a fault."""
         lengths = np.asarray(lengths, np.int64)
-        self.note_fault(
+        self.note_fault_and_rest(
             (lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro"
         )
         self.at += np.where(self.at >= self.buffer.rest, 0, lengths)
 
     def take_bytes(self, size: int) -> ByteArray:
         """Return the next ``size`` bytes of each: an array of two dimensions."""
-        self.note_fault(self.ends - self.at < size, "ends too early")
+        self.note_fault_and_rest(self.ends - self.at < size, "ends too early")
         result = self.buffer.bytes_at_each_place(size)[self.at].view(np.uint8).reshape(-1, size)
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
         return result
@@ -138,7 +138,7 @@ class Cursors:
             lengths[more] = 9 + goes_on
             beyond = np.zeros(len(self), np.bool_)
             beyond[more] = tenth > 1
-            self.note_fault(beyond, "holds a number of more than 64 bits")
+            self.note_fault_and_rest(beyond, "holds a number of more than 64 bits")
         return words, lengths
 
 

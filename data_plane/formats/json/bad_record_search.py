@@ -377,7 +377,9 @@ class BadRecordSearch:
             except (pa.ArrowException, ValueError):
                 self._watch.columns.add(field.name)
         isolation = _Isolation(convert_at, partial(flag_suspect_values, field, parsed))
-        result, bad = isolation.convert_column(np.arange(len(rows), dtype=np.int64), field.type)
+        result, bad = isolation.convert_with_bad_as_nulls(
+            np.arange(len(rows), dtype=np.int64), field.type
+        )
         refused_flags[bad] = True
         self.refused |= dict.fromkeys(rows[bad].tolist(), field.name)
         if not bad:
@@ -396,7 +398,9 @@ class _Isolation:
         self._pieces: list[tuple[Rows, pa.Array]] = []
         self._bad: list[int] = []
 
-    def convert_column(self, places: Rows, data_type: pa.DataType) -> tuple[pa.Array, list[int]]:
+    def convert_with_bad_as_nulls(
+        self, places: Rows, data_type: pa.DataType
+    ) -> tuple[pa.Array, list[int]]:
         suspects = self._suspects(places)
         if 0 < suspects.sum() <= len(places) // _SUSPECTS_SHARE:
             self._bad += places[suspects].tolist()

@@ -36,13 +36,13 @@ class _Found:
 
 
 def decode_with_read_options(
-    some: Sequence[bytes], schema: pa.Schema, plain: Decode
+    some: Sequence[bytes], schema: pa.Schema, decode_plain: Decode
 ) -> pa.RecordBatch:
-    """Decode like a ``RecordFormat``. ``plain`` decodes what is not marked."""
+    """Decode like a ``RecordFormat``. ``decode_plain`` decodes what is not marked."""
     values, faults = Packed.pack(some), Faults()
     rest = [field for field in map(_prune_fields_with_read_option, schema) if field is not None]
     try:
-        rows = plain(values, pa.schema(rest or [_NO_KEY]))
+        rows = decode_plain(values, pa.schema(rest or [_NO_KEY]))
     except UndecodableRecords as error:
         rows, bad = error.rest, error.bad
         _raise_with_good_rows(values, schema, rows, bad)

@@ -98,11 +98,11 @@ class JsonRecords:
     def _decode_exact_names(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         """Read what is plain in one pass, and what that leaves by the rules."""
         values = Packed.pack(some)
-        marked = formats_column_options.any_field_has_read_option(schema)
+        has_read_options = formats_column_options.any_field_has_read_option(schema)
         plan = self._plan_for(schema)
         taken = one_pass.read_in_one_pass(values, plan) if plan else None
         if taken is None or not taken.batch.num_rows:
-            return self._decode_without_one_pass(values, schema, marked=marked)
+            return self._decode_without_one_pass(values, schema, has_read_options=has_read_options)
         left = taken.rows_left_over()
         watched = self._finder is not None and self._finder.fields is not None
         marks = (taken.found >> 2).astype(np.uint8) if watched else None
@@ -112,10 +112,12 @@ class JsonRecords:
         bad: dict[int, str] = {}
         try:
             some = values.take(left)
-            if not marked and (len(some) <= _FEW or self._seem_mostly_bad(some, schema)):
+            if not has_read_options and (len(some) <= _FEW or self._seem_mostly_bad(some, schema)):
                 rest = self._decode_one_by_one(some, taken.batch.slice(0, 0))
             else:
-                rest = self._decode_without_one_pass(some, schema, marked=marked)
+                rest = self._decode_without_one_pass(
+                    some, schema, has_read_options=has_read_options
+                )
         except UndecodableRecords as error:
             rows = left.tolist()
             rest, bad = error.rest, {rows[at]: reason for at, reason in error.bad.items()}
@@ -135,9 +137,9 @@ class JsonRecords:
         return one_pass.compile_plan(schema, self._finder.fields if self._finder else None)
 
     def _decode_without_one_pass(
-        self, values: Packed, schema: pa.Schema, *, marked: bool
+        self, values: Packed, schema: pa.Schema, *, has_read_options: bool
     ) -> pa.RecordBatch:
-        if marked:
+        if has_read_options:
             return columns_with_options.decode_with_read_options(
                 values, schema, self._decode_exact_names
             )
@@ -153,17 +155,17 @@ class JsonRecords:
         ]
         return 2 * sum(refused) > len(refused)
 
-    def _decode_one_by_one(self, values: Packed, no_rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _decode_one_by_one(self, values: Packed, empty_batch: pa.RecordBatch) -> pa.RecordBatch:
         """Decode what the pass left, which costs less than a block of few, or of bad ones.
 
-        ``no_rows``: no rows, of the schema.
+        ``empty_batch``: has no rows, and the schema.
         """
-        schema = no_rows.schema
+        schema = empty_batch.schema
         self._ensure_spelling_known(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.flag_suspect_records(values.array, fields)
         self._marks = _marks_with_ill_formed(marks, ill_formed)
-        parts = [no_rows]
+        parts = [empty_batch]
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
             result = self._decode_one_or_reason(

@@ -17,8 +17,8 @@ from typing import Any
 from psycopg import errors
 
 from headgate.control_protocol.commit_record_codec import (
-    decode,
-    encode,
+    decode_record,
+    encode_record,
     topic_ids_if_readable,
     uuids_of_filled_tables_after,
 )
@@ -106,7 +106,7 @@ class Ledger:
         rows = self._rows(connection, facts)
         position, said, filled = rows.pop(self._sink, (None, {}, {}))
         here = _timeline(connection) * _POSITIONS
-        record = decode(self._sink, said)
+        record = decode_record(self._sink, said)
         last = None if position is not None else self._last(connection, facts)
         head = last.position if last else position
         lineage = Lineage.FRESH if last is None else Lineage.TAG_MISSING
@@ -120,7 +120,7 @@ class Ledger:
             tag=None if position is None else here + position,
             record=record,
             lineage=lineage if position is None else Lineage.CONTAINS_TAG,
-            branch_record=record if last is None else decode(self._sink, last.properties),
+            branch_record=record if last is None else decode_record(self._sink, last.properties),
             others={
                 sink: topic_ids_if_readable(sink, theirs) for sink, (_, theirs, _) in rows.items()
             },
@@ -150,12 +150,12 @@ class Ledger:
             return True  # nobody's yet: the insert of ``advance`` decides
         row = connection.execute(_LOCKED, (facts.oid, self._sink)).fetchone()
         known = (position_of(base.tag), base.record)
-        return row is not None and (row[0], decode(self._sink, row[1])) == known
+        return row is not None and (row[0], decode_record(self._sink, row[1])) == known
 
     def advance(self, connection: Connection, facts: TableFacts, attempt: CommitAttempt) -> bool:
         """Move the sink's row, which is ``locked``; return whether that was possible."""
         base, record = attempt.base, attempt.record
-        position, said = position_of(base.head or 0) + 1, json.dumps(encode(record))
+        position, said = position_of(base.head or 0) + 1, json.dumps(encode_record(record))
         epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
         filled = uuids_of_filled_tables_after(record, base.filled, attempt.forgets)
         if base.tag is None:

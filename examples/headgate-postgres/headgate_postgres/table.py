@@ -34,7 +34,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.table_format import RowKey, files_with_transaction_numbers
+from headgate.control_protocol.table_format import RowKey, files_with_transaction_ranks
 from headgate_postgres.columns import in_files, key_columns
 from headgate_postgres.ledger import Ledger, make_ledger
 from headgate_postgres.moving import Moving, written_as_the_table_is
@@ -147,7 +147,7 @@ class PostgresTable:
         record = attempt.record
         try:
             if attempt.files:
-                moving.copy(self._place.files, files_with_transaction_numbers(attempt))
+                moving.copy(self._place.files, files_with_transaction_ranks(attempt))
                 # From here on nobody alters or drops the table.
                 connection.execute(server.locking)
                 if server.facts(connection, self._place.key) != facts:

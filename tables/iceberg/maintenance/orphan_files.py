@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.commit_record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode_record
 from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
@@ -231,7 +231,7 @@ def _last_moves_of_sink_tags(table: Table, sink: SinkName) -> list[TagMove]:
         branch = branch_of_tag(name)
         snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
         if branch and sink_of_tag(name, branch) == sink and snapshot:
-            record = decode(sink, summary_properties_of(snapshot))
+            record = decode_record(sink, summary_properties_of(snapshot))
             moves.append(TagMove(snapshot.timestamp_ms, record))
     return moves
 

@@ -19,7 +19,7 @@ from support.local_catalog import LocalCatalog
 from support.postgres_server import PostgresServer
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode_record
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
@@ -69,7 +69,7 @@ def test_two_processes_race(local: LocalCatalog) -> None:
 
 
 def _records(snapshots: Iterable[Snapshot]) -> list[CommitRecord]:
-    found = (decode(SINK, s.summary.additional_properties) for s in snapshots if s.summary)
+    found = (decode_record(SINK, s.summary.additional_properties) for s in snapshots if s.summary)
     return [one for one in found if one]
 
 

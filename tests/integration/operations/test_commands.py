@@ -58,7 +58,9 @@ def control(settings: SinkSettings, bootstrap: str, admin: AdminClient) -> objec
 
 def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> None:
     for envelope in envelopes:
-        producer.produce(settings.control.topic, message_encoding.encode(envelope), partition=0)
+        producer.produce(
+            settings.control.topic, message_encoding.encode_envelope(envelope), partition=0
+        )
     assert producer.flush(10) == 0
 
 

@@ -21,7 +21,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 from integration.operations.test_served_sinks import asked, series
 
-from headgate.control_protocol.commit_record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode_record
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
 
@@ -121,7 +121,7 @@ def see_table(sink: Deployment, course: Course) -> None:
         snapshots = sorted(table.metadata.snapshots, key=lambda each: -(each.sequence_number or 0))
     now_s = time.monotonic()
     for snapshot in snapshots:
-        record = decode(sink.settings.name, summary_properties_of(snapshot))
+        record = decode_record(sink.settings.name, summary_properties_of(snapshot))
         if record and record.valid_through_ms is not None:
             course.fresh.true.append((now_s, record.valid_through_ms / 1000))
             break

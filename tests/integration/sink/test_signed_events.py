@@ -27,7 +27,7 @@ def forged(settings: SinkSettings) -> list[bytes]:
     """Unsigned words that would move a sink without a key: a pause, and a huge epoch."""
     events = (Pause(), Presence(PresenceKind.ALIVE, frozenset(), {}))
     return [
-        message_encoding.encode(
+        message_encoding.encode_envelope(
             Envelope(
                 sink=settings.name,
                 epoch=Epoch(1_000_000),

@@ -73,7 +73,7 @@ def test_a_cluster_that_does_not_answer_is_unreachable(nobody: dict[str, str]) -
     topics = KafkaSourceTopics(nobody, ["t"], "g", request_timeout_s=0.5)
     for question in (
         topics.describe,
-        topics.first_offset_metadata,
+        topics.committed_offset_metadata,
         lambda: topics.offsets_at(0),
     ):
         with pytest.raises(Unreachable):

@@ -139,7 +139,7 @@ def refused(sink: Deployment) -> HeadgateError:
 
 def noted(sink: Deployment) -> bool:
     with open_reachable_source_topics(sink.settings) as topics:
-        return topics.first_offset_metadata() is not None
+        return topics.committed_offset_metadata() is not None
 
 
 @pytest.mark.parametrize("many", [True, pytest.param(False, marks=pytest.mark.wide)])

@@ -159,7 +159,7 @@ def rows_uncounted() -> tuple[Planted, ...]:
 @FAMILY.replaces("RANGE-2", (machine, "_is_worth_a_commit"))
 def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     """A range without rows is not committed."""
-    return bool(verdict.record_count > 0)
+    return bool(verdict.row_count > 0)
 
 
 @FAMILY.replaces("OUTCOME-2", (machine, "judge_attempt"))

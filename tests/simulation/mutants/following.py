@@ -105,7 +105,7 @@ def unknown_answer_believed(right: Any, state: Any, given: Any, now_ms: int) -> 
 @FAMILY.patches("PENDING-8")
 def expires_unnamed() -> tuple[Planted, ...]:
     """What a decision leaves pending expires, and the record does not say so."""
-    encode = commit_record_codec.encode
+    encode = commit_record_codec.encode_record
     return (
         (
             secondary_delivery,
@@ -114,7 +114,7 @@ def expires_unnamed() -> tuple[Planted, ...]:
                 pending_commit for pending_commit in pending if pending_commit.manifest
             ),
         ),
-        (commit_record_codec, "encode", lambda record: encode(replace(record, expired=()))),
+        (commit_record_codec, "encode_record", lambda record: encode(replace(record, expired=()))),
     )
 
 

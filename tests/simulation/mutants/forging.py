@@ -25,7 +25,7 @@ FAMILY = Family()
 def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
     """What nobody signed is heard, though there is a key."""
     unsigned = split_signed_message(message) is None
-    return message_encoding.decode(message) if unsigned else right(wire, message, topic_id)
+    return message_encoding.decode_envelope(message) if unsigned else right(wire, message, topic_id)
 
 
 @FAMILY.replaces("LOG-4", (Keys, "is_genuine"))

@@ -30,13 +30,13 @@ def tag_grows_too_old(right: Any, self: FakeCatalog, keep: int = 1) -> None:
     right(self, keep)
 
 
-@FAMILY.replaces("TABLE-2", (commit_record_codec, "encode"))
+@FAMILY.replaces("TABLE-2", (commit_record_codec, "encode_record"))
 def forgets_topic_ids(right: Any, record: Any) -> Any:
     """The record carries no topic ids."""
     return right(replace(record, topic_ids=dict.fromkeys(record.topic_ids, "same")))
 
 
-@FAMILY.replaces("TABLE-2", (commit_record_codec, "encode"))
+@FAMILY.replaces("TABLE-2", (commit_record_codec, "encode_record"))
 def forgets_pause(right: Any, record: Any) -> Any:
     """The record does not say that the sink is paused."""
     return right(replace(record, paused=False))

@@ -13,7 +13,7 @@ from headgate.control_protocol.columns import (
     Struct,
     Type,
     describe_changes,
-    from_json,
+    struct_from_json,
     struct_to_json_without_ids,
     unify_columns,
 )
@@ -136,13 +136,13 @@ def _assert_takes(old: Type, new: Type) -> None:
 
 @given(STRUCTS)
 def test_columns_travel_as_json(columns: Struct) -> None:
-    assert from_json(struct_to_json_without_ids(columns)) == columns
+    assert struct_from_json(struct_to_json_without_ids(columns)) == columns
 
 
 @pytest.mark.parametrize("text", ["", "1", "[]", "{}", '{"type": "list"}', '{"type": "map"}'])
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no columns|Expecting"):
-        from_json(text)
+        struct_from_json(text)
 
 
 TABLE = Struct(
@@ -361,4 +361,4 @@ def test_what_is_no_schema_is_a_value_error() -> None:
         '{"type":"struct","fields":[{"name":"a","type":"int","id":1e999}]}',
     ):
         with pytest.raises(ValueError, match="no columns"):
-            from_json(text)
+            struct_from_json(text)

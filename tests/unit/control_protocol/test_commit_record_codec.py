@@ -93,22 +93,22 @@ def record(offsets: Offsets, **fields: object) -> CommitRecord:
 
 
 def broken(name: str, value: str) -> dict[str, str]:
-    summary = commit_record_codec.encode(record(Offsets({TopicPartition("a", 0): 1})))
+    summary = commit_record_codec.encode_record(record(Offsets({TopicPartition("a", 0): 1})))
     return {**summary, f"headgate.orders.{name}": value}
 
 
 @given(RECORDS)
 def test_a_record_comes_back_as_it_went(written: CommitRecord) -> None:
-    summary = commit_record_codec.encode(written)
+    summary = commit_record_codec.encode_record(written)
     assert all(key.startswith("headgate.orders.") for key in summary)
-    assert commit_record_codec.decode(SINK, {"operation": "append", **summary}) == written
+    assert commit_record_codec.decode_record(SINK, {"operation": "append", **summary}) == written
 
 
 def test_short_offsets_can_be_read_by_a_person() -> None:
     offsets = Offsets(
         {TopicPartition("t", 0): 12, TopicPartition("t", 1): 5, TopicPartition("t", 3): 9}
     )
-    summary = commit_record_codec.encode(record(offsets, topic_ids={"t": TopicId("kS0b")}))
+    summary = commit_record_codec.encode_record(record(offsets, topic_ids={"t": TopicId("kS0b")}))
     assert summary["headgate.orders.offsets"] == (
         '{"t":{"id":"kS0b","offsets":{"0":[12,5],"3":[9]}}}'
     )
@@ -119,10 +119,13 @@ def test_runs_end_where_a_topic_or_a_number_does() -> None:
     at = [("a", 0), ("b", 1), ("b", 2), ("b", 4), ("c", 5), ("ü", 6)]
     offsets = Offsets({TopicPartition(*place): 100 + n for n, place in enumerate(at)})
     written = record(offsets, topic_ids={"a": TopicId("A"), "empty": TopicId("E")})
-    text = commit_record_codec.encode(written)["headgate.orders.offsets"]
+    text = commit_record_codec.encode_record(written)["headgate.orders.offsets"]
     runs = {topic: state.get("offsets") for topic, state in json.loads(text).items()}
 
-    assert commit_record_codec.decode(SINK, commit_record_codec.encode(written)) == written
+    assert (
+        commit_record_codec.decode_record(SINK, commit_record_codec.encode_record(written))
+        == written
+    )
     assert runs == {
         "a": {"0": [100]},
         "b": {"1": [101, 102], "4": [103]},
@@ -136,78 +139,85 @@ def test_five_thousand_partitions_fit_in_well_under_64_kilobytes() -> None:
     coin = random.Random(5)
     offsets = Offsets({TopicPartition("t", n): coin.randrange(10**9, 10**11) for n in range(5_000)})
     written = record(offsets, topic_ids={"t": TopicId("kS0bkS0bkS0bkS0bkS0bkS")})
-    summary = commit_record_codec.encode(written)
+    summary = commit_record_codec.encode_record(written)
     assert sum(len(key) + len(value) for key, value in summary.items()) < 44_000
-    assert commit_record_codec.decode(SINK, summary) == written
+    assert commit_record_codec.decode_record(SINK, summary) == written
 
 
 def test_no_record_of_this_sink_is_none() -> None:
     other = SinkName("orders.eu")
-    assert commit_record_codec.decode(SINK, {"operation": "append"}) is None
-    summary = commit_record_codec.encode(record(Offsets(), sink=other))
-    assert commit_record_codec.decode(SINK, summary) is None
-    assert commit_record_codec.decode(other, summary) is not None
+    assert commit_record_codec.decode_record(SINK, {"operation": "append"}) is None
+    summary = commit_record_codec.encode_record(record(Offsets(), sink=other))
+    assert commit_record_codec.decode_record(SINK, summary) is None
+    assert commit_record_codec.decode_record(other, summary) is not None
 
 
 def test_the_marker_is_no_part_of_a_record() -> None:
     assert commit_record_codec.claim_marker_property(SINK) == "headgate.orders.claimed"
     assert (
-        commit_record_codec.decode(SINK, {commit_record_codec.claim_marker_property(SINK): "true"})
+        commit_record_codec.decode_record(
+            SINK, {commit_record_codec.claim_marker_property(SINK): "true"}
+        )
         is None
     )
 
 
-@pytest.mark.parametrize("name", sorted(commit_record_codec.encode(record(Offsets()))))
+@pytest.mark.parametrize("name", sorted(commit_record_codec.encode_record(record(Offsets()))))
 def test_a_missing_property_is_named(name: str) -> None:
-    summary = commit_record_codec.encode(record(Offsets()))
+    summary = commit_record_codec.encode_record(record(Offsets()))
     del summary[name]
     with pytest.raises(RecordUnreadable, match=name):
-        commit_record_codec.decode(SINK, summary)
+        commit_record_codec.decode_record(SINK, summary)
 
 
 def test_a_newer_version_asks_for_an_upgrade() -> None:
     with pytest.raises(RecordUnreadable, match=r"orders\.version is 5.*upgrade"):
-        commit_record_codec.decode(SINK, broken("version", "5"))
+        commit_record_codec.decode_record(SINK, broken("version", "5"))
 
 
 def test_rollback_1_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None:
     begun = replace(record(Offsets()), going_back="4.17")
-    summary = commit_record_codec.encode(begun)
+    summary = commit_record_codec.encode_record(begun)
     assert summary["headgate.orders.version"] == "3"
-    assert commit_record_codec.decode(SINK, summary) == begun
+    assert commit_record_codec.decode_record(SINK, summary) == begun
 
 
 def test_key_8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
     grown = replace(record(Offsets()), cohorts={"trips": (2, 6), "orders": (1,)})
-    summary = commit_record_codec.encode(grown)
+    summary = commit_record_codec.encode_record(grown)
     assert summary["headgate.orders.version"] == "4"
-    assert commit_record_codec.decode(SINK, summary) == grown
+    assert commit_record_codec.decode_record(SINK, summary) == grown
     for wrong in ("x", "[]", '{"trips":2}', '{"trips":[]}', '{"trips":[2,2]}', '{"trips":[0]}'):
         with pytest.raises(RecordUnreadable, match=r"orders\.generations is malformed"):
-            commit_record_codec.decode(SINK, summary | {"headgate.orders.generations": wrong})
+            commit_record_codec.decode_record(
+                SINK, summary | {"headgate.orders.generations": wrong}
+            )
 
 
 def test_suspend_6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
     at = TopicPartition("trips", 0)
     given = Replayed(Offsets({at: 17}), {"trips": TopicId("id-1")})
     followed = replace(record(Offsets()), replayed=given)
-    assert commit_record_codec.decode(SINK, commit_record_codec.encode(followed)) == followed
+    assert (
+        commit_record_codec.decode_record(SINK, commit_record_codec.encode_record(followed))
+        == followed
+    )
     assert (
         given.next_offset_of(at, TopicId("id-1")),
         given.next_offset_of(at, TopicId("id-2")),
     ) == (17, 0)
-    summary = commit_record_codec.encode(followed) | {"headgate.orders.replayed": "[]"}
+    summary = commit_record_codec.encode_record(followed) | {"headgate.orders.replayed": "[]"}
     with pytest.raises(RecordUnreadable, match=r"orders\.replayed is malformed"):
-        commit_record_codec.decode(SINK, summary)
+        commit_record_codec.decode_record(SINK, summary)
 
 
 def test_suspend_6_up_to_where_expired_pending_commits_were_written_again_is_kept() -> None:
     given = Replayed(expired=TransactionId(Epoch(4), TransactionNumber(17)))
     followed = replace(record(Offsets()), replayed=given)
-    summary = commit_record_codec.encode(followed)
-    assert commit_record_codec.decode(SINK, summary) == followed
+    summary = commit_record_codec.encode_record(followed)
+    assert commit_record_codec.decode_record(SINK, summary) == followed
     with pytest.raises(RecordUnreadable, match=r"orders\.reread-epoch is no number"):
-        commit_record_codec.decode(SINK, summary | {"headgate.orders.reread-epoch": "x"})
+        commit_record_codec.decode_record(SINK, summary | {"headgate.orders.reread-epoch": "x"})
 
 
 def pending(number: int, **fields: object) -> PendingCommit:
@@ -226,7 +236,7 @@ def pending(number: int, **fields: object) -> PendingCommit:
 
 
 def test_pending_3_a_pending_commit_can_be_read_by_a_person() -> None:
-    summary = commit_record_codec.encode(record(Offsets(), pending_commits=(pending(118),)))
+    summary = commit_record_codec.encode_record(record(Offsets(), pending_commits=(pending(118),)))
     assert json.loads(summary["headgate.orders.debts"]) == [
         {
             "epoch": 5,
@@ -246,10 +256,10 @@ def test_pending_3_a_pending_commit_can_be_read_by_a_person() -> None:
 def test_pending_3_a_pending_commit_of_key_files_says_how_many_records_delete() -> None:
     keys = pending(118, rows=0, deletes=7)
     written = record(Offsets(), pending_commits=(pending(118), keys))
-    summary = commit_record_codec.encode(written)
+    summary = commit_record_codec.encode_record(written)
     first, second = json.loads(summary["headgate.orders.debts"])
     assert second == {**first, "rows": 0, "deletes": 7}
-    decoded = commit_record_codec.decode(written.sink, summary)
+    decoded = commit_record_codec.decode_record(written.sink, summary)
     assert decoded is not None
     assert decoded.pending_commits == written.pending_commits
     assert (keys.record_count, keys.description) == (7, "7 deletes")
@@ -257,9 +267,9 @@ def test_pending_3_a_pending_commit_of_key_files_says_how_many_records_delete() 
 
 def test_pending_3_many_pending_commits_stay_small_and_in_order() -> None:
     written = record(Offsets(), pending_commits=tuple(pending(number) for number in range(200)))
-    summary = commit_record_codec.encode(written)
+    summary = commit_record_codec.encode_record(written)
     assert len(summary["headgate.orders.debts"]) < 8_000
-    decoded = commit_record_codec.decode(SINK, summary)
+    decoded = commit_record_codec.decode_record(SINK, summary)
     assert decoded
     assert decoded.pending_commits == written.pending_commits
 
@@ -267,16 +277,16 @@ def test_pending_3_many_pending_commits_stay_small_and_in_order() -> None:
 @pytest.mark.parametrize("name", ["pending_commits", "expired"])
 def test_pending_7_more_pending_commits_than_can_be_read_are_not_written(name: str) -> None:
     most = record(Offsets(), **{name: (pending(1),) * PENDING_COMMITS_MAX})
-    assert commit_record_codec.decode(SINK, commit_record_codec.encode(most)) == most
+    assert commit_record_codec.decode_record(SINK, commit_record_codec.encode_record(most)) == most
     with pytest.raises(ValueError, match="20001 pending commits"):
-        commit_record_codec.encode(
+        commit_record_codec.encode_record(
             replace(most, **{name: (pending(1),) * (PENDING_COMMITS_MAX + 1)})
         )
 
 
 def test_pending_7_pending_commits_whose_texts_are_too_long_to_be_read_are_not_written() -> None:
     with pytest.raises(ValueError, match="at most"):
-        commit_record_codec.encode(
+        commit_record_codec.encode_record(
             record(Offsets(), pending_commits=(pending(1, manifest="m" * TEXT_BYTES_MAX),))
         )
 
@@ -298,7 +308,7 @@ VERSION_1 = {
 
 
 def test_a_record_of_version_1_is_read() -> None:
-    decoded = commit_record_codec.decode(SINK, VERSION_1)
+    decoded = commit_record_codec.decode_record(SINK, VERSION_1)
     assert decoded
     assert (decoded.pending_commits, decoded.primary, decoded.routing) == ((), None, None)
     assert decoded.secondary_uuid("lake.whatever") == "uuid-of-the-quarantine"
@@ -357,14 +367,14 @@ def deflated(text: bytes) -> str:
 )  # fmt: skip
 def test_malformed_values_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(RecordUnreadable, match=rf"headgate\.orders\.{name}"):
-        commit_record_codec.decode(SINK, broken(name, value))
+        commit_record_codec.decode_record(SINK, broken(name, value))
 
 
 def test_a_small_text_cannot_inflate_to_endless_partitions() -> None:
     zeros = ",".join("0" * (commit_record_codec.PARTITIONS_MAX + 1))
     bomb = deflated(b'{"a":{"offsets":{"0":[' + zeros.encode() + b"]}}}")
     with pytest.raises(RecordUnreadable, match="more than 100000 partitions"):
-        commit_record_codec.decode(SINK, broken("offsets", bomb))
+        commit_record_codec.decode_record(SINK, broken("offsets", bomb))
 
 
 JSON = st.recursive(
@@ -375,14 +385,16 @@ JSON = st.recursive(
 
 @given(
     st.dictionaries(
-        st.sampled_from(sorted(commit_record_codec.encode(record(Offsets(), valid_through_ms=1)))),
+        st.sampled_from(
+            sorted(commit_record_codec.encode_record(record(Offsets(), valid_through_ms=1)))
+        ),
         TEXT | JSON.map(json.dumps) | st.binary().map(deflated),
     )
 )
 def test_hostile_summaries_raise_nothing_else(changes: dict[str, str]) -> None:
-    summary = {**commit_record_codec.encode(record(Offsets())), **changes}
+    summary = {**commit_record_codec.encode_record(record(Offsets())), **changes}
     try:
-        commit_record_codec.decode(SINK, summary)
+        commit_record_codec.decode_record(SINK, summary)
     except RecordUnreadable as refused:
         assert "headgate.orders." in str(refused)
 
@@ -401,8 +413,8 @@ def test_more_partitions_than_are_read_are_not_written() -> None:
         )
 
     most = commit_record_codec.PARTITIONS_MAX
-    decoded = commit_record_codec.decode(SINK, commit_record_codec.encode(of(most)))
+    decoded = commit_record_codec.decode_record(SINK, commit_record_codec.encode_record(of(most)))
     assert decoded is not None
     assert len(decoded.offsets) == most
     with pytest.raises(ValueError, match="at most 100000 partitions"):
-        commit_record_codec.encode(of(most + 1))
+        commit_record_codec.encode_record(of(most + 1))

@@ -29,7 +29,7 @@ SCHEMAS = {schema.name: schema for schema in control_schemas()}
 
 
 def reason(message: bytes) -> SkipReason:
-    answer = message_encoding.decode(message)
+    answer = message_encoding.decode_envelope(message)
     assert isinstance(answer, Skipped)
     return answer.reason
 
@@ -45,21 +45,21 @@ def written(name: str, **changes: object) -> bytes:
 
 @given(ENVELOPES)
 def test_an_envelope_comes_back_as_it_went(sent: Envelope) -> None:
-    assert message_encoding.decode(message_encoding.encode(sent)) == sent
+    assert message_encoding.decode_envelope(message_encoding.encode_envelope(sent)) == sent
 
 
 def test_what_nobody_could_read_is_not_said() -> None:
     owned = {TopicPartition("t", 0): PartitionPresence(7, -1001)}
     presence = Presence(PresenceKind.ALIVE, frozenset(), owned)
     with pytest.raises(ValueError, match="-1001"):
-        message_encoding.encode(envelope(presence))
+        message_encoding.encode_envelope(envelope(presence))
     with pytest.raises(ValueError, match="START without a table"):
-        message_encoding.encode(envelope(replace(EXAMPLES["start-commit"], tables=())))
+        message_encoding.encode_envelope(envelope(replace(EXAMPLES["start-commit"], tables=())))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_messages_are_avro_single_objects(name: str) -> None:
-    message = message_encoding.encode(envelope(EXAMPLES[name]))
+    message = message_encoding.encode_envelope(envelope(EXAMPLES[name]))
     assert message[:10] == b"\xc3\x01" + SCHEMAS[name].fingerprint
 
 
@@ -68,7 +68,7 @@ def test_every_schema_has_an_event() -> None:
 
 
 def test_other_messages_of_the_topic_are_told_apart() -> None:
-    message = message_encoding.encode(envelope(EXAMPLES["presence"]))
+    message = message_encoding.encode_envelope(envelope(EXAMPLES["presence"]))
     newer = replace(envelope(EXAMPLES["end-commit"]), version=2)
     assert reason(b"") == SkipReason.NOT_OURS
     assert reason(b'{"json": 1}') == SkipReason.NOT_OURS
@@ -78,7 +78,7 @@ def test_other_messages_of_the_topic_are_told_apart() -> None:
     assert reason(message[:-1]) == SkipReason.UNDECODABLE
     assert reason(message + b"\0") == SkipReason.UNDECODABLE
     assert reason(message + b"\0" * message_encoding.MESSAGE_BYTES_MAX) == SkipReason.TOO_LONG
-    assert reason(message_encoding.encode(newer)) == SkipReason.OTHER_VERSION
+    assert reason(message_encoding.encode_envelope(newer)) == SkipReason.OTHER_VERSION
 
 
 CLAIM = {
@@ -138,7 +138,7 @@ def offsets(partitions: list[int], next_offsets: list[int]) -> list[dict[str, ob
     ],
 )
 def test_absurd_values_are_undecodable(name: str, changes: dict[str, object]) -> None:
-    assert not isinstance(message_encoding.decode(written(name)), Skipped)
+    assert not isinstance(message_encoding.decode_envelope(written(name)), Skipped)
     assert reason(written(name, **changes)) == SkipReason.UNDECODABLE
 
 
@@ -151,7 +151,7 @@ def test_a_file_of_an_unknown_kind_is_undecodable() -> None:
 def test_what_does_not_fit_is_not_sent() -> None:
     many = Offsets({TopicPartition("t", n): 2**61 for n in range(100_000)})
     with pytest.raises(ValueError, match=r"start-commit of \d+ bytes does not fit"):
-        message_encoding.encode(envelope(replace(EXAMPLES["start-commit"], offsets=many)))
+        message_encoding.encode_envelope(envelope(replace(EXAMPLES["start-commit"], offsets=many)))
 
 
 BODY_AT = 10
@@ -160,7 +160,7 @@ LONGS = [b"\x01", b"\xff" * 9 + b"\x01", b"\xfe" * 9 + b"\x01", b"\x80" * 5_000,
 
 @given(st.sampled_from(sorted(EXAMPLES)), st.binary(max_size=200))
 def test_any_body_is_decoded_or_skipped(name: str, body: bytes) -> None:
-    message_encoding.decode(b"\xc3\x01" + SCHEMAS[name].fingerprint + body)
+    message_encoding.decode_envelope(b"\xc3\x01" + SCHEMAS[name].fingerprint + body)
 
 
 @given(
@@ -170,11 +170,11 @@ def test_any_body_is_decoded_or_skipped(name: str, body: bytes) -> None:
     ),
 )
 def test_any_damage_is_decoded_or_skipped(name: str, damage: list[tuple[int, bytes]]) -> None:
-    message = bytearray(message_encoding.encode(envelope(EXAMPLES[name])))
+    message = bytearray(message_encoding.encode_envelope(envelope(EXAMPLES[name])))
     for at, patch in damage:
         begin = BODY_AT + at % (len(message) - BODY_AT + 1)
         message[begin : begin + len(patch)] = patch
-    message_encoding.decode(bytes(message))
+    message_encoding.decode_envelope(bytes(message))
 
 
 @pytest.mark.parametrize("filler", [b"\0", b"\x01", b"\x02", b"\x80", b"\xff", b"\xfe\xff\x03"])
@@ -187,7 +187,7 @@ def test_a_full_size_message_of_one_byte_is_no_bomb(name: str, filler: bytes) ->
 
 
 def test_endless_block_counts_end_with_the_message() -> None:
-    start = message_encoding.encode(envelope(WriteStatus(0)))
+    start = message_encoding.encode_envelope(envelope(WriteStatus(0)))
     # the last three bytes: no tables, no unknown partitions, no failure
     assert start.endswith(b"\0\0\0")
     for count in LONGS:
@@ -198,4 +198,4 @@ def test_partitions_of_one_topic_share_its_name() -> None:
     topic = "a-topic-with-a-name-of-some-length"
     many = Offsets({TopicPartition(topic, n): 10**10 + n for n in range(5_000)})
     start = replace(EXAMPLES["start-commit"], offsets=many)
-    assert len(message_encoding.encode(envelope(start))) < 8 * 5_000
+    assert len(message_encoding.encode_envelope(envelope(start))) < 8 * 5_000

@@ -52,7 +52,9 @@ def test_parts_in_any_order_and_twice_are_the_whole(
     status: WriteStatus, part_bytes_max: int, coin: random.Random
 ) -> None:
     envelopes = [envelope(part) for part in split_status(status, part_bytes_max)]
-    assert all(len(message_encoding.encode(sent)) < part_bytes_max + 100 for sent in envelopes)
+    assert all(
+        len(message_encoding.encode_envelope(sent)) < part_bytes_max + 100 for sent in envelopes
+    )
     *early, last = coin.sample(envelopes, len(envelopes))
     assembler = Assembler()
     for sent in [*early, *early]:
@@ -158,9 +160,9 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
 
 
 def through_codec(part: WriteStatus) -> object:
-    message = message_encoding.encode(envelope(part))
+    message = message_encoding.encode_envelope(envelope(part))
     assert len(message) < 900_000
-    return message_encoding.decode(message)
+    return message_encoding.decode_envelope(message)
 
 
 def test_a_part_leaves_room_for_the_envelope() -> None:

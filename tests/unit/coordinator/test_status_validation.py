@@ -66,7 +66,7 @@ def test_files_and_claims_are_in_together_or_not_at_all(heard: list[HeardStatus]
     claims = [claim for h in heard for claim in h.status.written.items()]
     paths = [file.path for h in heard for t in h.status.tables for file in t.files]
 
-    assert sum(file.records for file in verdict.files) == verdict.record_count
+    assert sum(file.records for file in verdict.files) == verdict.row_count
     assert (len(verdict.ranges) == len(claims)) is (verdict.refusal_texts == ())
     assert {file.path for file in verdict.files} <= set(paths)
 

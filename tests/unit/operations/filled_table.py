@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.commit_record_codec import claim_marker_property, encode
+from headgate.control_protocol.commit_record_codec import claim_marker_property, encode_record
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -131,7 +131,7 @@ class FilledTable:
         return head
 
     def commit(self, record: CommitRecord, files: Sequence[Any] = (), *, tag: bool = True) -> int:
-        snapshot_id = self.append(files, encode(record))
+        snapshot_id = self.append(files, encode_record(record))
         if tag:
             self.move_tag(snapshot_id)
         return snapshot_id

@@ -44,7 +44,7 @@ def noted(monkeypatch: pytest.MonkeyPatch, note: str | Callable[[], str | None] 
         def __init__(self, *_: Any, **__: Any) -> None:
             """Of any group."""
 
-        def first_offset_metadata(self) -> str | None:
+        def committed_offset_metadata(self) -> str | None:
             return note() if callable(note) else note
 
         def close(self) -> None:

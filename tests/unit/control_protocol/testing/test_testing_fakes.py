@@ -59,9 +59,9 @@ EVENT = envelope(EXAMPLES["pause"])
 def source() -> FakeSource:
     source = FakeSource()
     source.create_or_replace("orders", 2)
-    source.produce(P0, records=2, timestamp_ms=100)
+    source.produce(P0, record_count=2, timestamp_ms=100)
     source.add_offset_gap(P0, offsets=3)
-    source.produce(P0, records=1, timestamp_ms=200)
+    source.produce(P0, record_count=1, timestamp_ms=200)
     return source
 
 
@@ -201,7 +201,7 @@ def test_owned_offsets_are_copied_with_their_note(source: FakeSource) -> None:
     member.poll(0)
     member.copy_offsets_to_group(Offsets({P0: 4, P1: 9}), "note")
     assert source.committed == {P0: (4, "note")}
-    assert FakeTopics(source, ["orders"]).first_offset_metadata() == "note"
+    assert FakeTopics(source, ["orders"]).committed_offset_metadata() == "note"
     member.close()
     assert group.holders == {}
 

@@ -9,7 +9,7 @@ from pyiceberg.types import BooleanType, ListType, LongType, NestedField, String
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.files import parquet
-from headgate.data_plane.files.format_choice import require_writable_files, target_bytes
+from headgate.data_plane.files.format_choice import require_writable_files, target_file_size_bytes
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetOptions, describe_ignored_properties
 
@@ -32,7 +32,7 @@ def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None
         "dictionary_pagesize_limit": 2 << 20,
         "store_decimal_as_integer": True,
     }
-    assert target_bytes({}) == 0
+    assert target_file_size_bytes({}) == 0
 
 
 @pytest.mark.parametrize(

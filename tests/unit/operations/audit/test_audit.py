@@ -12,7 +12,7 @@ from unit.operations.filled_table import FilledTable
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import RecordColumns
 from headgate.control_protocol.commit_record import OPERATOR
-from headgate.control_protocol.commit_record_codec import encode
+from headgate.control_protocol.commit_record_codec import encode_record
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.quarantine_policy import Disposal
@@ -314,7 +314,7 @@ def test_records_that_another_sink_brought_again(
 ) -> None:
     filled.good_start()
     other = replace(filled.record(1, 1, {0: 5}, 5), sink=SinkName("copy"))
-    filled.append(filled.files([(0, o) for o in range(5)]), encode(other))
+    filled.append(filled.files([(0, o) for o in range(5)]), encode_record(other))
     assert found(settings) == {"records-shared"}
     report = examined(settings)
     assert (report.rows, report.distinct, report.surplus) == (25, 20, {"sink copy": 5})
@@ -332,7 +332,7 @@ def test_a_topic_of_the_same_name_elsewhere_is_another(
     elsewhere = {filled.topic: TopicId("on-another-cluster")}
     record = filled.record(1, 1, {0: 5}, 5, topic_ids=elsewhere)
     other = replace(record, sink=SinkName("copy"))
-    filled.append(filled.files([(0, o) for o in range(5)]), encode(other))
+    filled.append(filled.files([(0, o) for o in range(5)]), encode_record(other))
     assert found(settings) == set()
     assert examined(settings).surplus == {}
 

@@ -16,7 +16,7 @@ from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import RecordColumns
-from headgate.control_protocol.commit_record_codec import encode
+from headgate.control_protocol.commit_record_codec import encode_record
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
@@ -300,8 +300,8 @@ def copied(
         copied_to.write(stream.read())
     files[0]._data[1] = moved
     copy = replace(filled.record(1, 1, {0: 5}, 5, **other), sink=COPY)
-    filled.append(files, encode(copy))
-    theirs = filled.append([], encode(replace(copy, records=0)))
+    filled.append(files, encode_record(copy))
+    theirs = filled.append([], encode_record(replace(copy, records=0)))
     filled.table.manage_snapshots().create_tag(theirs, tag_name(COPY)).commit()
     newest = filled.write(1, 3, {0: 11, 1: 10}, [(0, 10)])
     expire_before(filled, newest)

@@ -349,7 +349,7 @@ def test_a_table_that_is_gone_took_the_list_of_its_deletions_along(
 ) -> None:
     """Whether records of deleted rows would come back is not known: a person has to say so."""
     note = offset_metadata_of_table(str(filled_sink.table.metadata.table_uuid), SINK)
-    monkeypatch.setattr(Log, "first_offset_metadata", lambda _: note, raising=False)
+    monkeypatch.setattr(Log, "committed_offset_metadata", lambda _: note, raising=False)
     catalog.drop_table("db.trips")
     catalog.create_table("db.trips", SCHEMA)
     with pytest.raises(DeletedBack, match=r"the table that knew .* is gone"):

@@ -15,13 +15,13 @@ def test_only_the_newest_is_decoded(filled: FilledTable, monkeypatch: pytest.Mon
     filled.table.refresh()
     whole = read_history(filled.table, SINK, "main")
     decoded: list[int] = []
-    right = module.decode
+    right = module.decode_record
 
     def counted(*arguments: object) -> object:
         decoded.append(1)
         return right(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "decode", counted)
+    monkeypatch.setattr(module, "decode_record", counted)
     late = whole.commits[-1].committed_ms
     seen = read_history(filled.table, SINK, "main", Newest(1, late + 1))
     assert seen.commits == whole.commits[-1:]
