@@ -43,7 +43,7 @@ from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.kafka_connect.events import _parse_schema
 from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.connector_fence import name_of_mark_property
+from headgate.tables.iceberg.connector_fence import connector_position_property
 
 KEPT = Path(__file__).parents[1] / "tests/unit/operations/kafka_connect"
 GROUP, CONTROL = "connect-trips", "control-iceberg"
@@ -104,7 +104,7 @@ def make_table(catalog: Catalog) -> Table:
 
 
 def commit(table: Table, numbers: range, mark: dict[int, int]) -> None:
-    told = {name_of_mark_property(CONTROL, GROUP): json.dumps(mark)}
+    told = {connector_position_property(CONTROL, GROUP): json.dumps(mark)}
     with table.transaction() as change, change.update_snapshot(told).merge_append() as append:
         for number in numbers:
             append.append_data_file(

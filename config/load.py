@@ -136,13 +136,13 @@ def _require_quoted_known_kafka_keys(kafka: Mapping[str, Any], kind_of_file: typ
             raise ConfigurationError(
                 f"kafka.{key} is a section",
                 "Kafka's keys contain dots, so write them in quotes: "
-                f'"{_dotted_key_without_quotes(key, value)}" = ...',
+                f'"{_dotted_key_from_sections(key, value)}" = ...',
             )
         if kafka_keys.why_key_refused(key) == "":
             raise _unknown_key_error(f'kafka."{key}"', key, kafka_keys.ALLOWED, kind_of_file)
 
 
-def _dotted_key_without_quotes(key: str, value: Any) -> str:
+def _dotted_key_from_sections(key: str, value: Any) -> str:
     """Return the dotted key that became sections of each other for lack of quotes."""
     while isinstance(value, dict):
         inner = next(iter(value), "...")

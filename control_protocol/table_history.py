@@ -109,7 +109,7 @@ class History:
         return sum(snapshot.removed_row_count for snapshot in self.foreign)
 
     @property
-    def begin_offsets_of_full_history(self) -> Mapping[TopicPartition, int]:
+    def offsets_with_full_history_above(self) -> Mapping[TopicPartition, int]:
         """Return the offsets above which every commit, of whomever, is still there.
 
         What is missing below them may have been deleted, or passed over, by one that has expired.

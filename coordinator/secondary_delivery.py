@@ -379,7 +379,7 @@ def term_with_lingering_commits(state: State, now_ms: int) -> Term:
     return replace(term, delivery=replace(term.delivery, lingering={**kept, **begun}))
 
 
-def commits_tried_before(
+def commits_perhaps_tried_before(
     term: Term, pending: Collection[PendingCommit]
 ) -> tuple[PendingCommit, ...]:
     """Return the pending commits that somebody has tried to deliver, as far as this epoch knows.
@@ -576,7 +576,7 @@ def _must_delivery_come_first(state: State, now_ms: int) -> bool:
 
 def _has_too_many_pending(state: State, now_ms: int) -> bool:
     return (
-        len(commits_tried_before(term_of(state), commits_due_for_delivery(state, now_ms)))
+        len(commits_perhaps_tried_before(term_of(state), commits_due_for_delivery(state, now_ms)))
         >= TRIED_MAX
     )
 

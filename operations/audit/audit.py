@@ -235,7 +235,7 @@ class SinkAudit:
     def _note_deleted_rows(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
         self._removed += history.foreign_removed_row_count
-        for at, floor in history.begin_offsets_of_full_history.items():
+        for at, floor in history.offsets_with_full_history_above.items():
             self._floors[at] = max(floor, self._floors.get(at, 0))
         deleted = history.deleted
         self._deleted_rows += deleted.rows

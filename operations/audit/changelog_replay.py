@@ -508,7 +508,7 @@ class Replay:
             find_time_column_and_expiry_limit(self._settings, history, table_replay.columns),
             table_replay.keeps_history,
         )
-        floors = history.begin_offsets_of_full_history
+        floors = history.offsets_with_full_history_above
         faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(table_replay.slicing.count):
             note_faults_of_slice(changes.read_slice(part), live.read_slice(part), replayed, faults)

@@ -85,7 +85,7 @@ from headgate.tables.iceberg.connector_commits import (
 )
 from headgate.tables.iceberg.connector_fence import (
     mark_property_for_ends,
-    name_of_mark_property,
+    connector_position_property,
     properties_of_fence,
 )
 
@@ -300,7 +300,7 @@ def _find_tables_of_connector(
 
 
 def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
-    mark = name_of_mark_property(connector.control_topic, connector.group)
+    mark = connector_position_property(connector.control_topic, connector.group)
     try:
         table = tables.supports_catalog().load_table(name)
     except HeadgateError:  # nothing was announced for it: it is somebody else's
@@ -313,7 +313,7 @@ def _plan_takeover_of_table(tables: SinkTables, name: str, read: _Read) -> Fille
     with closing(tables.open_table(name)) as opened:
         view = opened.read()
     table = tables.supports_catalog().load_table(name)
-    mark = name_of_mark_property(connector.control_topic, connector.group)
+    mark = connector_position_property(connector.control_topic, connector.group)
     files = read_files_ever_on_branch(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
     log = ControlLog(

@@ -25,7 +25,7 @@ PASSED = 2**63 - 1
 """Where the connector finds itself: behind everything that it will ever announce."""
 
 
-def name_of_mark_property(control_topic: str, group: str) -> str:
+def connector_position_property(control_topic: str, group: str) -> str:
     """Return the property in which the connector stores its position in the control topic."""
     return f"kafka.connect.offsets.{control_topic}.{group}"
 
@@ -35,7 +35,9 @@ def mark_property_for_ends(
 ) -> dict[str, str]:
     """Return the mark that lets the connector go on behind ``ends``, and nothing before them."""
     mark = {str(partition): end for partition, end in sorted(ends.items())}
-    return {name_of_mark_property(control_topic, group): json.dumps(mark, separators=(",", ":"))}
+    return {
+        connector_position_property(control_topic, group): json.dumps(mark, separators=(",", ":"))
+    }
 
 
 def properties_of_fence(
@@ -86,7 +88,7 @@ def find_fenced_connector(
             if time.time() * 1000 > taken["until_ms"]:
                 return None
             group = taken["group"]
-            mark = name_of_mark_property(taken["control_topic"], group)
+            mark = connector_position_property(taken["control_topic"], group)
         since_takeover += (each for each, found in passed if mark in found)
         passed.clear()
     return FencedConnector(group, tuple(since_takeover)) if group else None
@@ -102,7 +104,7 @@ def fence_properties_to_repeat(sink: SinkName, properties: Mapping[str, str]) ->
         return {}
     own = {
         _takeover_property_name(sink),
-        name_of_mark_property(taken["control_topic"], taken["group"]),
+        connector_position_property(taken["control_topic"], taken["group"]),
     }
     return {key: properties[key] for key in own if key in properties}
 

@@ -20,7 +20,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a person's acts say on the control topic; there are no brokers to wait for."""
     said: list[str] = []
 
-    def say(settings: object, sender: object, event: Notice, answer_ms: int) -> None:
+    def say(settings: object, sender: object, event: Notice, answer_timeout_ms: int) -> None:
         said.append(event.text)
 
     monkeypatch.setattr(operator_claim, "try_append_notice", say)

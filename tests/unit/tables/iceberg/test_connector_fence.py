@@ -21,14 +21,14 @@ from headgate.tables.iceberg.connector_fence import (
     PASSED,
     fence_properties_to_repeat,
     mark_property_for_ends,
-    name_of_mark_property,
+    connector_position_property,
     properties_of_fence,
 )
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("sink")
-MARK = name_of_mark_property("control", "connect-trips")
+MARK = connector_position_property("control", "connect-trips")
 ENDS = {0: 7, 2: 5}
 
 
