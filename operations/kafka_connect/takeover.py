@@ -84,8 +84,8 @@ from headgate.tables.iceberg.connector_commits import (
     to_written_file,
 )
 from headgate.tables.iceberg.connector_fence import (
-    mark_property_for_ends,
     connector_position_property,
+    mark_property_for_ends,
     properties_of_fence,
 )
 

@@ -19,9 +19,9 @@ from headgate.tables.iceberg import connector_fence
 from headgate.tables.iceberg.connector_commits import BranchFiles, read_files_ever_on_branch
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
+    connector_position_property,
     fence_properties_to_repeat,
     mark_property_for_ends,
-    connector_position_property,
     properties_of_fence,
 )
 from headgate.tables.iceberg.reader import IcebergReader
