@@ -194,6 +194,10 @@ def test_a_broker_that_is_away_makes_knowledge_old_and_no_sink_lost(
     with served(settings, monkeypatch) as client:
         assert client.ask("PUT", TRIPS, OPERATOR, MINIMAL).status == 200
         until(lambda: is_ready(client), lambda: client.get("/readyz").body)
+        until(  # what it has written it knows once it has read it back
+            lambda: "slot" in json.loads(client.get(TRIPS, VIEWER).body),
+            lambda: client.get(TRIPS, VIEWER).body,
+        )
         slot = json.loads(client.get(TRIPS, VIEWER).body)["slot"]
         told = ObservedSink(
             key="trips", slot=slot, worker="worker-0", incarnation="a", state=LifeState.RUNNING
