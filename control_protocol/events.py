@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.identifiers import (
@@ -263,6 +264,13 @@ class PartitionPresence:
 
     position: int | None = None
     end_offset: int | None = None
+
+
+class BufferedAmounts(NamedTuple):
+    """How many records and bytes a participant's next status will hold, as far as it knows."""
+
+    records: int
+    octets: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
+    BufferedAmounts,
     EndCommit,
     Envelope,
     LogRecord,
@@ -147,7 +148,6 @@ from headgate.coordinator.secondary_pending_commits import find_secondaries_ahea
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.state import (
     OVERDUE,
-    BufferedAmounts,
     HeardStatus,
     ReplayWindow,
     Sample,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from headgate.control_protocol.commit_record import PartitionCohorts, PendingCommit, Suspended
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
     Answer,
+    BufferedAmounts,
     Proposal,
     Tables,
     WriteStatus,
@@ -451,13 +452,6 @@ class PrimaryState:
 
     def with_landed(self, view: TableView) -> PrimaryState:
         return replace(self, view=view, overtaken=False)
-
-
-class BufferedAmounts(NamedTuple):
-    """How much a participant says it holds."""
-
-    records: int
-    octets: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
-from typing import NamedTuple
 
 from headgate.control_protocol.columns import Struct, describe_changes
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
 from headgate.control_protocol.events import (
+    BufferedAmounts,
     Destination,
     PartitionPresence,
     Presence,
@@ -600,14 +600,7 @@ def build_presence(
     )
 
 
-class Buffered(NamedTuple):
-    """How many records and bytes a participant's next status will hold."""
-
-    records: int
-    octets: int
-
-
-def buffered_amounts_with_next_batch(state: State) -> Buffered:
+def buffered_amounts_with_next_batch(state: State) -> BufferedAmounts:
     """Return what is read and not announced, and what the next batch will read.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
@@ -618,7 +611,7 @@ def buffered_amounts_with_next_batch(state: State) -> Buffered:
     waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
     records = sum(len(each.range) for each in ranges) + waiting
     octets = sum(each.bytes_read for each in ranges) + round(waiting * state.run.record_bytes)
-    return Buffered(records, octets)
+    return BufferedAmounts(records, octets)
 
 
 def filled_eighths_of_commit_limit(state: State) -> int:

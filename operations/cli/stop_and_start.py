@@ -29,13 +29,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
     settings = load_settings(ctx, sink)
     from headgate.operations.control.stop import stop_sink as ask
 
-    done = ask(settings)
-    _echo_stop_result(
-        done,
-        "the table says so: who starts now waits until headgate start"
-        if done.participants is None
-        else "stopped: no participant works until headgate start",
-    )
+    _echo_stop_result(ask(settings), "stopped: no participant works until headgate start")
     warn_if_fleet_may_undo(settings, "stop")
 
 
@@ -67,9 +61,12 @@ def restart(ctx: click.Context, sink: Path) -> None:
 
 
 def _echo_stop_result(done: StopResult, text: str) -> None:
-    click.echo(text)
     if done.participants is None:
-        click.echo("who still works is not known: the brokers do not answer (headgate status SINK)")
-    elif done.participants:
+        text = (
+            "stored in the table; who still works is not known: the brokers do not answer "
+            "(headgate status SINK)"
+        )
+    click.echo(text)
+    if done.participants:
         click.echo(f"not seen leaving yet: {', '.join(done.participants)}")
     echo_next_offsets(done.record)

@@ -123,14 +123,11 @@ def _wait_and_find_remaining_members(
     """
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S
-    while True:
-        status = read_status(settings)
-        alive = tuple(each.member for each in status.participants)
-        if status.participants_known and not alive:
-            return ()
-        if time.monotonic() > until_s:
-            return alive if status.participants_known else None
-        if alive and time.monotonic() > again_s:
+    while (status := read_status(settings)).participants and time.monotonic() <= until_s:
+        if time.monotonic() > again_s:
             try_announce_command(settings, "stop")
             again_s = time.monotonic() + _SAID_AGAIN_S
         time.sleep(_LOOKED_AT_S)
+    if not status.participants_known:
+        return None
+    return tuple(each.member for each in status.participants)

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,12 +43,7 @@ def raise_own_oom_score() -> None:
 
 def private_bytes(pid: int) -> int | None:
     """Return the memory that only this process uses; ``None`` where the kernel does not say."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    sizes = (line.split() for line in lines)
-    return sum(1024 * int(words[1]) for words in sizes if words[0] in _PRIVATE)
+    return _sum_sizes(Path(f"/proc/{pid}/smaps_rollup"), _PRIVATE)
 
 
 def process_tree(pid: int) -> list[int]:
@@ -74,12 +69,17 @@ def machine_or_cgroup_memory_mib() -> int:
 def resident_bytes(pid: int) -> int | None:
     """Return the memory that a process has, shared or not: never less than ``private_bytes``, and
     hundreds of times cheaper to ask for. ``None`` where the kernel does not say."""
+    return _sum_sizes(Path(f"/proc/{pid}/status"), _RESIDENT)
+
+
+def _sum_sizes(kernel_file: Path, names: Collection[str]) -> int | None:
+    """Return the bytes in lines such as ``VmRSS: 12 kB``; ``None`` without the file."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = kernel_file.read_text().splitlines()
     except OSError:
         return None
     sizes = (line.split() for line in lines)
-    return sum(1024 * int(words[1]) for words in sizes if words[0] in _RESIDENT)
+    return sum(1024 * int(words[1]) for words in sizes if words[0] in names)
 
 
 def used_cpu_ms(pid: int) -> int | None:

@@ -127,6 +127,7 @@ def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
         for path in written:
             store(path)
         return
+    # Not those of ``storage_thread_pool``: a stream that is closed may wait for these.
     with ThreadPoolExecutor(min(_AT_ONCE, len(written)), "headgate-store") as threads:
         for ending in [threads.submit(store, path) for path in written]:
             ending.result()
