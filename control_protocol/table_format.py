@@ -355,8 +355,11 @@ class SupportsCatalog(Protocol):
     def catalog(self) -> Any:
         """Return the catalog, which the format's opener closes."""
 
-    def top_level_namespaces(self) -> Collection[str]:
-        """Return the namespaces of the first level. Raises what the catalog raises."""
+    def short_namespace_names_in(self, parent: str) -> Collection[str]:
+        """Return the last part of the name of each namespace directly there; ``""`` is the root.
+
+        None of a parent that does not exist. Raises what the catalog raises.
+        """
 
     def load_table(self, name: str) -> Any:
         """Load a table for reading, as the catalog's library has it.

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import MemberRefused, MissingRights
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log
 from headgate.kafka.clients import is_fatal_error, new_consumer
-from headgate.kafka.compacted_log import CompactedRecord, compacted_record_of
+from headgate.kafka.compacted_topics import CompactedRecord, compacted_record_of
 from headgate.kafka.error_codes import NO_RIGHTS
 
 log = redacted_logger(__name__)

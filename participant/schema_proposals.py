@@ -6,7 +6,7 @@ Owner of ``SchemaNeeds``. A batch that needs nothing does not come by here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -36,6 +36,7 @@ REFUSED_MS = 60_000
 """A table that was not made is asked for again after this time."""
 
 ANSWERS_MAX = 1_000
+_IGNORED_KEPT_MAX = 1_000
 _NAME_CHARACTERS_MAX = 200
 WAIT_MS = 5_000
 """After this time without an answer, the records in front of those that wait are written."""
@@ -233,8 +234,9 @@ def log_newly_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
         f"{_shorten_field_path(path)} ({count} records)" for path, count in sorted(new.items())[:20]
     )
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
-    newest = _field_paths_within_limit((*state.needs.ignored, *new))
-    state = replace(state, needs=replace(state.needs, ignored=newest))
+    # Sorted: the same state and event must give the same state in every process.
+    newest = [*sorted(state.needs.ignored), *sorted(new)][-_IGNORED_KEPT_MAX:]
+    state = replace(state, needs=replace(state.needs, ignored=frozenset(newest)))
     text = f"ignores fields that become no column: {some}{more}"
     return state, (LogLine(text, trouble=True, event=LogEvent.FIELDS_IGNORED),)
 
@@ -242,7 +244,3 @@ def log_newly_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
 def _shorten_field_path(path: str) -> str:
     """Cut a name that producers made, which may be as long as a record."""
     return path if len(path) <= _NAME_CHARACTERS_MAX else f"{path[:_NAME_CHARACTERS_MAX]}..."
-
-
-def _field_paths_within_limit(paths: Iterable[str]) -> frozenset[str]:
-    return frozenset(list(paths)[-1_000:])

@@ -45,7 +45,9 @@ def restore_and_resend_signals() -> None:
     for number in _ENDS:
         if signal.getsignal(number) is _note_signal:
             signal.signal(number, _usual[number])
-    for number in _noted:
+    came = list(_noted)
+    _noted.clear()
+    for number in came:
         os.kill(os.getpid(), number)
 
 

@@ -463,11 +463,9 @@ class SinkTables:
             return set()
         targets = [route.to for route in self.settings.tables.route]
         names = [compile_template_pattern(to) for to in targets]
-        spaces = {to.rpartition(".")[0] for to in targets}
-        plain = {space for space in spaces if "{" not in space}
-        patterns = [compile_template_pattern(space) for space in spaces - plain]
-        listed = found.top_level_namespaces() if patterns else ()
-        spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
+        spaces = set[str]().union(
+            *(_namespaces_of_template(to.rpartition(".")[0], found) for to in targets)
+        )
         there = (
             f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)
         )
@@ -731,6 +729,22 @@ class SinkTables:
         )
         opening.callback(forwarder.close)
         return forwarder.wake
+
+
+def _namespaces_of_template(template: str, catalog_format: SupportsCatalog) -> list[str]:
+    """Return the namespaces that a template can become; what only its text names may be missing."""
+    found = [""]
+    for level in template.split("."):
+        pattern = compile_template_pattern(level)
+        found = [
+            f"{parent}.{short}".lstrip(".")
+            for parent in found
+            for short in (
+                catalog_format.short_namespace_names_in(parent) if "{" in level else (level,)
+            )
+            if pattern.fullmatch(short)
+        ]
+    return found
 
 
 def _refuse_staged_read(manifest: str, _columns: Sequence[str]) -> Iterator[FileRows]:

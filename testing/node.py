@@ -68,7 +68,7 @@ class Node(ABC):
     def new_coordinator(self) -> CoordinatorDriver:
         """Build the coordinator of a new term of leading."""
 
-    def reach_step_or_die(self, step: str) -> None:
+    def die_if_due_at(self, step: str) -> None:
         """Raise ``Killed`` in a process that dies here, or is dead: its ports call this."""
         if self.gone or self.dies_at == step:
             raise Killed
@@ -126,10 +126,10 @@ class NodeLog(FakeLog):
     def append(self, envelopes: Sequence[Envelope]) -> None:
         said = [type(envelope.event).__name__ for envelope in envelopes]
         for step in ("append", *(f"append {name}" for name in said)):
-            self._node.reach_step_or_die(step)
+            self._node.die_if_due_at(step)
         self.append_without_steps(envelopes)
         for step in ("appended", *(f"appended {name}" for name in said)):
-            self._node.reach_step_or_die(step)
+            self._node.die_if_due_at(step)
 
     def append_without_steps(self, envelopes: Sequence[Envelope]) -> None:
         """Append, with the node alive."""

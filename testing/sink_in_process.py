@@ -253,16 +253,16 @@ class _Primary:
         life, lost = self._life, self._life.sink.lost_answers
         life.under_way = lambda: self._table.commit(attempt)
         before, after = ("claim", "claimed") if attempt.record.is_claim else ("commit", "committed")
-        life.reach_step_or_die(before)
+        life.die_if_due_at(before)
         fate = lost.popleft() if lost and not attempt.record.is_claim else None
         outcome = Unknown("it was lost") if fate is False else self._table.commit(attempt)
-        life.reach_step_or_die(after)
+        life.die_if_due_at(after)
         return outcome if fate is None else Unknown("the answer was lost")
 
     def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
-        self._life.reach_step_or_die("evolve")
+        self._life.die_if_due_at("evolve")
         evolved = self._table.evolve(base, columns)
-        self._life.reach_step_or_die("evolved")
+        self._life.die_if_due_at("evolved")
         return evolved
 
     def close(self) -> None:
@@ -284,15 +284,15 @@ class _Secondaries:
     def stage(
         self, drafts: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        self._life.reach_step_or_die("stage")
+        self._life.die_if_due_at("stage")
         staged = self._tables.stage(drafts)
-        self._life.reach_step_or_die("staged")
+        self._life.die_if_due_at("staged")
         return staged
 
     def create_or_change_tables(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        self._life.reach_step_or_die("change")
+        self._life.die_if_due_at("change")
         changed = self._tables.create_or_change_tables(wants)
-        self._life.reach_step_or_die("changed")
+        self._life.die_if_due_at("changed")
         return changed
 
     def deliver(
@@ -306,11 +306,11 @@ class _Secondaries:
             return outcome
 
         life.under_way = let_arrive
-        life.reach_step_or_die("deliver")
+        life.die_if_due_at("deliver")
         fate = lost.popleft() if lost else None
         unknown = dict.fromkeys((each.base.table for each in deliveries), Unknown("it was lost"))
         outcomes = unknown if fate is False else self._tables.deliver(deliveries, timeout_ms)
-        life.reach_step_or_die("delivered")
+        life.die_if_due_at("delivered")
         return outcomes if fate is None else unknown
 
     def delete_undecided_manifests(

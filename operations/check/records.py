@@ -61,14 +61,18 @@ def check_records(settings: SinkSettings) -> str:
     for name in names:
         reading = header_framer_of(settings.format.options, settings.format.key_options)
         records = read_newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
-        descriptions.append(check_values(settings, name, [value for _, value in records]))
+        descriptions.append(
+            check_envelopes_of_values(settings, name, [value for _, value in records])
+        )
         require_keys_not_all_json_objects(
             settings, name, [key for key, value in records if value is None]
         )
     return "; ".join(descriptions)
 
 
-def check_values(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
+def check_envelopes_of_values(
+    settings: SinkSettings, topic: str, values: Sequence[bytes | None]
+) -> str:
     """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
     counts = _count_envelopes(settings.format, settings.format.type, values)
     if not counts.record_count:

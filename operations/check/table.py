@@ -250,7 +250,7 @@ class TableCheck:
         metadata, data = (properties.get(name, "") or location for name in names)
         return _StorageLocations(metadata, data)
 
-    def _file_properties(self, location: str) -> dict[str, str]:
+    def _file_io_properties(self, location: str) -> dict[str, str]:
         """Return a participant's properties, which a catalog may only give out with a table."""
         if self._found is not None:
             return file_io_properties(self._found.io.properties, location)
@@ -305,7 +305,7 @@ class TableCheck:
         if (folder := local_folder_path(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
-        path = require_writable_store(self._file_properties(location), location)
+        path = require_writable_store(self._file_io_properties(location), location)
         return f"{path} was written, read and removed again"
 
     def check_executors(self) -> str:
@@ -320,7 +320,7 @@ class TableCheck:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
         from headgate.data_plane.spark.executor_store_check import require_store_from_executors
 
-        properties = self._file_properties(location)
+        properties = self._file_io_properties(location)
         return self._ask_executors(
             lambda session: require_store_from_executors(session, properties, location)
         )

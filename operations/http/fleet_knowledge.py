@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetTopicUnfit, HeadgateError, Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_log import TopicAdmin
+from headgate.kafka.compacted_topics import TopicAdmin
 from headgate.runtime.fleet.fleet_records import ObservedSink
 from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic_error
 from headgate.runtime.fleet.fleet_view import FleetView, build_fleet_view

@@ -161,5 +161,6 @@ class KeptSelector(getattr(selectors, "EpollSelector", selectors.DefaultSelector
     def select(self, timeout: float | None = None) -> Any:
         self._unread = {each for each in self._unread if each.has_pushed_back_bytes}
         registered = [self.get_map().get(each.fileno()) for each in self._unread]
-        again = [(key, key.events & selectors.EVENT_READ) for key in registered if key]
+        read = selectors.EVENT_READ
+        again = [(key, read) for key in registered if key and key.events & read]
         return [*again, *super().select(0 if again else timeout)]

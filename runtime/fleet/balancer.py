@@ -13,7 +13,7 @@ from contextlib import closing
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
 from headgate.runtime.fleet.fleet_changes import plan_balancer_moves
 from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet
 from headgate.runtime.fleet.fleet_view import (

@@ -6,6 +6,7 @@ sinks. What it follows is a level: the worker compares it with its processes on 
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -28,7 +29,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_log import (
+from headgate.kafka.compacted_topics import (
     CompactedProducer,
     CompactedRecord,
     KeyedValue,
@@ -59,6 +60,7 @@ from headgate.runtime.fleet.fleet_topics import (
     read_reported_lags,
 )
 from headgate.runtime.fleet.fleet_view import describe_refusal
+from headgate.runtime.fleet.followed_specs import FollowedSlots
 from headgate.runtime.fleet.linux_process_calls import private_bytes
 from headgate.runtime.fleet.outage_log import OutageLog
 from headgate.runtime.fleet.sink_files import (
@@ -68,7 +70,6 @@ from headgate.runtime.fleet.sink_files import (
     with_fleet_defaults,
 )
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
-from headgate.runtime.fleet.slot_specs import FollowedSlots
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")
@@ -128,7 +129,7 @@ class FleetMember:
         """FleetCommand revisions by those of the files that were written for them."""
         self._told: dict[str, tuple[ObservedSink, float]] = {}
         self._placed: dict[str, ObservedSink] = {}
-        self._alive_s = 0.0
+        self._alive_s = -math.inf
         self._alive = ObservedWorker(worker=self._name, incarnation=self._incarnation)
         self._seat_trouble = OutageLog(f"fleet {settings.fleet.name} is not heard, sinks go on")
         self._state_trouble = OutageLog("states are not told")

@@ -9,7 +9,7 @@ from contextlib import closing
 
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, FleetTopicUnfit
-from headgate.kafka.compacted_log import (
+from headgate.kafka.compacted_topics import (
     WAIT_MS,
     CompactedReader,
     CompactedRecord,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.compacted_log import CompactedProducer
+from headgate.kafka.compacted_topics import CompactedProducer
 
 _log = redacted_logger("headgate.worker")
 

@@ -327,13 +327,13 @@ class HudiLocation:
         folder, path = self.folder, f"{AUX}/{name}"
         try:
             if next(folder.file_sizes([path])) is None:
-                self._require_supported_store(folder)
+                self._require_conditional_puts(folder)
                 folder.put_if_absent(path, text.encode())
             return folder.read(path).decode()
         except OSError as error:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
 
-    def _require_supported_store(self, folder: Folder) -> None:
+    def _require_conditional_puts(self, folder: Folder) -> None:
         if not folder.probe_conditional_puts(AUX):
             raise PutsUnconditional(
                 f"the store of Hudi table {self.name} at {self.location} overwrites what is "

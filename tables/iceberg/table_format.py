@@ -95,8 +95,11 @@ class IcebergFormat(TableFormat):
         except OSError as error:
             raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
 
-    def top_level_namespaces(self) -> Collection[str]:
-        return [".".join(identifier) for identifier in self.catalog.list_namespaces()]
+    def short_namespace_names_in(self, parent: str) -> Collection[str]:
+        try:
+            return [identifier[-1] for identifier in self.catalog.list_namespaces(parent or ())]
+        except NoSuchNamespaceError:
+            return ()
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:
         # A person's claim reads no index, and must not expire snapshots: it may be what saves them.

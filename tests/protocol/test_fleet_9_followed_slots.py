@@ -9,7 +9,7 @@ from support.fleet_records import FILE
 from headgate.control_protocol.message_encoding import Skipped, SkipReason
 from headgate.runtime.fleet.fleet_records import Drain, FleetCommand, Removal, SinkSpec
 from headgate.runtime.fleet.fleet_view import CommandRecord
-from headgate.runtime.fleet.slot_specs import RETAINED_MS, FollowedSlots
+from headgate.runtime.fleet.followed_specs import RETAINED_MS, FollowedSlots
 
 
 def spec(key: str, slot: int, number: int = 1, **changes: Any) -> SinkSpec:

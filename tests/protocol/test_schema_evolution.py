@@ -285,6 +285,20 @@ def test_schema_6_fields_that_become_no_column_are_told_of_once() -> None:
         assert ("old (4 records)" in str(participant.actions)) is told
 
 
+def test_schema_6_of_too_many_fields_the_newest_are_remembered_and_the_same_in_every_process() -> (
+    None
+):
+    participant = Participant.writing(offsets(10, 20))
+    for at, fields in ((100, range(1_000)), (200, range(1_000, 1_004))):
+        looks(participant, {P0: at, P1: at})
+        results = {p: PartitionResult(r, len(r), 1) for p, r in participant.batch.ranges.items()}
+        ignored = {f"f{number:04}": 1 for number in fields}
+        participant.given(
+            BatchEnded(BatchWritten(participant.batch.number, results, ignored=ignored))
+        )
+    assert participant.state.needs.ignored == {f"f{number:04}" for number in range(4, 1_004)}
+
+
 # ------------------------------------------------------------------------------- the coordinator
 
 

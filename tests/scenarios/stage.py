@@ -332,6 +332,6 @@ class Clerk(FakeTable):
             f"        {self._name}: {self._node.name} commits {record.transaction} ({what}), "
             f"{brief_offsets(record.offsets)} -> {answer}"
         )
-        self._node.reach_step_or_die("committed" if self._name == "table" else "delivered")
-        self._node.reach_step_or_die(f"delivered {self._name}")
+        self._node.die_if_due_at("committed" if self._name == "table" else "delivered")
+        self._node.die_if_due_at(f"delivered {self._name}")
         return outcome

@@ -152,7 +152,7 @@ class SchemaRegistry:
         return self._files.get_or_fetch(schema_id, lambda: self._fetch_protobuf_types(schema_id))
 
     def _fetch_avro_schema(self, schema_id: bytes) -> Fetched[Avro]:
-        answer, what = self._fetch_answer_and_name(schema_id, _AVRO, "Avro")
+        answer, what = self._fetch_answer_and_description(schema_id, _AVRO, "Avro")
         texts = self._fetch_references(answer)
         try:
             made = parse_schema(answer.text, list(texts.values()))
@@ -161,7 +161,7 @@ class SchemaRegistry:
             raise UnfitSchema(f"{what}: {error}") from error
 
     def _fetch_json_schema(self, schema_id: bytes) -> Fetched[JsonSchema]:
-        answer, what = self._fetch_answer_and_name(schema_id, "JSON", "JSON Schema")
+        answer, what = self._fetch_answer_and_description(schema_id, "JSON", "JSON Schema")
         texts = self._fetch_references(answer)
         try:
             return to_fetched(
@@ -171,7 +171,9 @@ class SchemaRegistry:
             raise UnfitSchema(f"{what}: {error}") from error
 
     def _fetch_protobuf_types(self, schema_id: bytes) -> Fetched[File]:
-        answer, what = self._fetch_answer_and_name(schema_id, "PROTOBUF", "Protobuf", **_SERIALIZED)
+        answer, what = self._fetch_answer_and_description(
+            schema_id, "PROTOBUF", "Protobuf", **_SERIALIZED
+        )
         texts = self._fetch_references(answer, **_SERIALIZED)
         try:
             files = _decode_or_compile_descriptors(answer.text, texts)
@@ -180,7 +182,7 @@ class SchemaRegistry:
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 
-    def _fetch_answer_and_name(
+    def _fetch_answer_and_description(
         self, schema_id: bytes, schema_type: str, called: str, **asked: str
     ) -> tuple[_Answer, str]:
         """Return the answer for an id, and what to call it."""

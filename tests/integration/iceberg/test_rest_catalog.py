@@ -15,6 +15,7 @@ from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Unknown
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_format import IcebergFormat
 
 pytestmark = pytest.mark.integration
 
@@ -47,6 +48,18 @@ def test_commits_land_and_are_read_elsewhere(sink: SinkOnTable) -> None:
     sink.commit(rows(3))
     assert ids(sink) == [1, 2, 3]
     assert sink.table.read() == sink.view
+
+
+def test_namespaces_are_listed_level_by_level(catalog: Catalog, unique_name: str) -> None:
+    root = unique_name.replace("-", "_")
+    for namespace in (root, f"{root}.eu", f"{root}.eu.raw", f"{root}.us"):
+        catalog.create_namespace(namespace)
+    found = IcebergFormat(catalog)
+    assert root in found.short_namespace_names_in("")
+    assert set(found.short_namespace_names_in(root)) == {"eu", "us"}
+    assert list(found.short_namespace_names_in(f"{root}.eu")) == ["raw"]
+    assert list(found.short_namespace_names_in(f"{root}.us")) == []
+    assert list(found.short_namespace_names_in(f"{root}.missing")) == []
 
 
 def test_a_foreign_append_is_followed_by_a_landed_repetition(sink: SinkOnTable) -> None:

@@ -14,7 +14,7 @@ from integration.deployment import Deployment
 from support.fleet_scene import KEY, Fleet, produce_raw, running, worker_of
 
 from headgate.control_protocol.errors import FleetChangedMeanwhile
-from headgate.kafka.compacted_log import KeyedValue, TransactionalWriter
+from headgate.kafka.compacted_topics import KeyedValue, TransactionalWriter
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 from headgate.runtime.fleet.fleet_changes import plan_desired_state
 from headgate.runtime.fleet.fleet_records import CommandWire, SinkSpec

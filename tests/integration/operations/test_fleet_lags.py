@@ -8,7 +8,7 @@ import pytest
 from support.fleet_scene import Fleet
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
 from headgate.runtime.fleet.fleet_records import ObservedSink, encode_observed, state_topic_key_of
 from headgate.runtime.fleet.fleet_topics import ensure_fleet_topics, read_reported_lags
 from headgate.runtime.fleet.sink_life import LifeState

@@ -18,7 +18,7 @@ from headgate.config.setting_types import Properties
 from headgate.config.worker_settings import FleetSettings, WorkerSettings
 from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.identifiers import SinkName
-from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
 from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 from headgate.operations.check.required_grants import FleetRole, fleet_grant_commands
 from headgate.operations.local_kafka.broker import ensure_broker_jars

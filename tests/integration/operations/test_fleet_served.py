@@ -23,7 +23,7 @@ from unit.operations.http.conftest import GUARDED, OPERATOR, VIEWER, Client
 
 from headgate.config.setting_types import Properties
 from headgate.config.worker_settings import FleetSettings, WorkerSettings
-from headgate.kafka.compacted_log import CompactedProducer, KeyedValue
+from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
 from headgate.operations.http import app
 from headgate.operations.local_kafka.broker import EmbeddedKafka
 from headgate.runtime.fleet.fleet_records import (

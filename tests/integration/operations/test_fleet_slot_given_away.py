@@ -13,7 +13,7 @@ import pytest
 from integration.conftest import Deploy
 from support.fleet_scene import Fleet, running, worker_of
 
-from headgate.kafka.compacted_log import CompactedReader
+from headgate.kafka.compacted_topics import CompactedReader
 from headgate.runtime.fleet.fleet_records import ObservedSink, decode_observed
 
 pytestmark = pytest.mark.integration

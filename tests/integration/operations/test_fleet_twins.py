@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from headgate.control_protocol.errors import MemberRefused
-from headgate.kafka.compacted_log import TopicAdmin
+from headgate.kafka.compacted_topics import TopicAdmin
 from headgate.kafka.fleet_group_member import SlotMember, SlotsGained
 
 pytestmark = pytest.mark.integration

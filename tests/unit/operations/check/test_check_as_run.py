@@ -31,7 +31,7 @@ from headgate.operations.check.check import (
     _check_spark_connect_server,
     _require_reachable_master,
 )
-from headgate.operations.check.records import check_values
+from headgate.operations.check.records import check_envelopes_of_values
 from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.tables.iceberg.catalog import load_catalog
 
@@ -235,13 +235,13 @@ def test_records_at_which_a_start_would_stop_are_wrong(
 ) -> None:
     sink = _with(of_records(keyed=False), lines)
     with pytest.raises(RecordsWouldStop) as caught:
-        check_values(sink, "shop", values)
+        check_envelopes_of_values(sink, "shop", values)
     assert hint in caught.value.hint
 
 
 def test_records_that_go_aside_are_no_fault() -> None:
     lines = 'policy = "quarantine"\ntombstones = "skip"'
-    text = check_values(
+    text = check_envelopes_of_values(
         _with(of_records(keyed=False), lines), "shop", [*encoded({"id": 1}), b"{", None]
     )
     assert "1 not to be read" in text

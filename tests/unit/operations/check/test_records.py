@@ -23,7 +23,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.check.records import (
     can_describe_records,
-    check_values,
+    check_envelopes_of_values,
     describe_disposal,
     require_keys_not_all_json_objects,
 )
@@ -70,22 +70,22 @@ def settings(envelope: str = "plain", *, keyed: bool = True, **form: str) -> Sin
 def test_check_names_the_envelope_that_fits(kind: str, configured: str) -> None:
     values = encoded(*KINDS[kind], None)
     if configured == kind or (configured, kind) == ("flattened", "plain"):
-        text = check_values(settings(configured), "shop", values)
+        text = check_envelopes_of_values(settings(configured), "shop", values)
         assert f"{len(KINDS[kind])} {kind}" in text
         assert "1 without a value" in text
         return
     with pytest.raises(EnvelopeUnfit) as error:
-        check_values(settings(configured), "shop", values)
+        check_envelopes_of_values(settings(configured), "shop", values)
     assert f'set changes.envelope = "{kind}"' in error.value.hint
     assert f"changes.envelope is {configured}" in error.value.message
 
 
 def test_changes_that_are_appended_are_said_and_are_no_fault() -> None:
     plain = settings(keyed=False)
-    text = check_values(plain, "shop", encoded(*DEBEZIUM))
+    text = check_envelopes_of_values(plain, "shop", encoded(*DEBEZIUM))
     assert 'with table.key and changes.envelope = "debezium"' in text
-    assert check_values(plain, "shop", encoded(ROW)) == "shop: of 1 records 1 plain"
-    assert check_values(plain, "shop", []) == "shop has no records yet"
+    assert check_envelopes_of_values(plain, "shop", encoded(ROW)) == "shop: of 1 records 1 plain"
+    assert check_envelopes_of_values(plain, "shop", []) == "shop has no records yet"
 
 
 def test_keys_that_are_records_need_their_format() -> None:
@@ -108,12 +108,12 @@ def test_keys_that_are_records_need_their_format() -> None:
 def test_schemas_beside_the_records_are_another_format() -> None:
     enclosed = [{"schema": None, "payload": value} for value in DEBEZIUM]
     with pytest.raises(EnvelopeUnfit, match="a schema and a payload") as error:
-        check_values(settings("debezium"), "shop", encoded(*enclosed))
+        check_envelopes_of_values(settings("debezium"), "shop", encoded(*enclosed))
     assert error.value.hint == 'set format.type = "connect-json"'
     good = settings("debezium", type="connect-json")
-    assert "4 debezium" in check_values(good, "shop", encoded(*enclosed))
+    assert "4 debezium" in check_envelopes_of_values(good, "shop", encoded(*enclosed))
     with pytest.raises(EnvelopeUnfit, match="Avro"):
-        check_values(settings("debezium"), "shop", [b"\0\0\0\0\1abc"])
+        check_envelopes_of_values(settings("debezium"), "shop", [b"\0\0\0\0\1abc"])
 
 
 @pytest.mark.parametrize("enveloped", [True, False])
@@ -134,13 +134,13 @@ def test_nulls_that_a_converter_replaces_are_told_of(enveloped: bool) -> None:
     kept = settings(
         "debezium" if enveloped else "plain", type="connect-json", key_type="connect-json"
     )
-    text = check_values(
+    text = check_envelopes_of_values(
         kept, "shop", [*encoded(whole, None, {"schema": 3, "payload": ROW}), b"[1]", b"{"]
     )
     assert "a null in name may have become the column's default" in text
     assert "replace.null.with.default=false" in text
     del row["fields"][1]["default"]  # type: ignore[attr-defined]
-    assert "default" not in check_values(kept, "shop", encoded(whole))
+    assert "default" not in check_envelopes_of_values(kept, "shop", encoded(whole))
 
 
 @pytest.mark.parametrize("enveloped", [True, False])
@@ -164,7 +164,9 @@ def test_so_they_are_in_avro_of_a_registry(enveloped: bool) -> None:
         form = {"type": "avro-registry", "key_type": "json", "registry.url": registry.url}
         kept = settings("debezium" if enveloped else "plain", **form)
         known = b"\0" + number.to_bytes(4, "big") + avro_encoded(schema, value)
-        text = check_values(kept, "shop", [known, known, None, b"\0\0\0\0\x63?", b"{", b""])
+        text = check_envelopes_of_values(
+            kept, "shop", [known, known, None, b"\0\0\0\0\x63?", b"{", b""]
+        )
     assert "of 6 records 2 " in text
     assert "a null in name may have become the column's default" in text
     assert "value.converter.ignore.default.for.nullables=true" in text
@@ -175,14 +177,14 @@ def test_debezium_in_avro_is_known() -> None:
     schema = json.dumps(ENVELOPE)
     avro = settings("debezium", type="avro", schema=schema)
     assert can_describe_records(avro)
-    assert "1 debezium" in check_values(avro, "shop", values)
+    assert "1 debezium" in check_envelopes_of_values(avro, "shop", values)
     with pytest.raises(EnvelopeUnfit, match="1 debezium"):
-        check_values(settings("dms", type="avro", schema=schema), "shop", values)
+        check_envelopes_of_values(settings("dms", type="avro", schema=schema), "shop", values)
 
 
 def test_what_cannot_be_read_is_said_with_its_reason() -> None:
     with pytest.raises(RecordsWouldStop) as caught:
-        check_values(settings(), "shop", [b"{", b"[]"])
+        check_envelopes_of_values(settings(), "shop", [b"{", b"[]"])
     assert caught.value.message.startswith(
         "shop: of 2 records no value can be read, 2 not to be read: not a JSON"
     )

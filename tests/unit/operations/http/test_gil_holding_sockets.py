@@ -144,6 +144,18 @@ def test_what_was_put_back_is_read_first_and_the_loop_is_told(
         selector.close()
 
 
+def test_who_waits_to_write_is_not_told_of_what_was_put_back() -> None:
+    """Else a loop would run without a pause, with nothing to read for anybody."""
+    selector = KeptSelector()
+    with pair() as (listening, _), accept_connection(listening) as taken:
+        taken.push_back(b"one", selector)
+        writable = selector.register(taken.fileno(), 2)
+        assert selector.select(0) == [(writable, 2)]
+        readable = selector.modify(taken.fileno(), 1)
+        assert selector.select(60) == [(readable, 1)]
+        selector.close()
+
+
 def test_a_loop_that_has_something_to_do_looks_at_its_sockets_without_letting_others_in() -> None:
     selector = KeptSelector()
     with pair() as (listening, client), accept_connection(listening) as taken:

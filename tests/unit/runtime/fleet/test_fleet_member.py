@@ -13,7 +13,7 @@ from support.fleet_records import FILE
 from headgate.config.load import load_worker_file
 from headgate.control_protocol.errors import MemberRefused, Unreachable
 from headgate.control_protocol.identifiers import TopicId
-from headgate.kafka.compacted_log import CompactedRecord, KeyedValue, TopicFacts
+from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
 from headgate.kafka.fleet_group_member import SlotEvent, SlotRead, SlotsGained
 from headgate.runtime.fleet import fleet_member
 from headgate.runtime.fleet.fleet_member import FleetMember

@@ -8,8 +8,8 @@ import confluent_kafka as kafka
 import pytest
 
 from headgate.control_protocol.errors import TokenAway
-from headgate.kafka import compacted_log
-from headgate.kafka.compacted_log import (
+from headgate.kafka import compacted_topics
+from headgate.kafka.compacted_topics import (
     WAIT_MS,
     CompactedProducer,
     CompactedReader,
@@ -36,7 +36,7 @@ def test_a_new_producer_that_cannot_be_had_is_told_and_ends_nobody(
             raise TokenAway("the token server is away", "it is asked again")
         return clients.pop()
 
-    monkeypatch.setattr(compacted_log, "new_producer", new_producer)
+    monkeypatch.setattr(compacted_topics, "new_producer", new_producer)
     monkeypatch.setattr(Refused, "poll", lambda *_: None, raising=False)
     producer = CompactedProducer({"bootstrap.servers": "127.0.0.1:1"})
     for _ in range(2):
@@ -61,7 +61,7 @@ def test_who_stays_asks_brokers_as_rarely_as_it_says(monkeypatch: pytest.MonkeyP
         made.append(Assigned(config))
         return made[-1]
 
-    monkeypatch.setattr(compacted_log, "new_consumer", new_consumer)
+    monkeypatch.setattr(compacted_topics, "new_consumer", new_consumer)
     settings = {"bootstrap.servers": "127.0.0.1:1"}
     CompactedReader(settings, "fleet", {"fleet": 1})
     CompactedReader(settings, "fleet", {"fleet": 1}, wait_ms=1_000)
