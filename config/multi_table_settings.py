@@ -136,7 +136,8 @@ class TablesSettings:
     """What to do if a table that holds rows of the sink was dropped or renamed: suspend it (its
     records go to the quarantine until somebody decides), or create a new, empty table."""
     max: Annotated[int, "tables"] = 1_000
-    """Maximum number of tables; records for further tables are unmatched."""
+    """Maximum number of tables in a namespace that the routes can name. Beyond it none is created,
+    and records for one that is missing are unmatched; tables that exist take theirs."""
     new_per_minute_max: Annotated[int, "tables"] = 200
     """Maximum number of tables created per minute for names from fields, headers or records; the
     records of further ones wait for them."""
@@ -179,7 +180,6 @@ class TablesSettings:
                 )
                 for route in self.route
             ),
-            self.max,
             tuple((each.match, each.key) for each in self.table) if self.has_keyed_table else (),
         )
 

@@ -61,7 +61,9 @@ if TYPE_CHECKING:
     from headgate.data_plane.batch.routed_table import RoutedTable
 
 RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
-NO_TABLE_IS_CREATED = "or tables.max of them are in use"
+NO_TABLE_IS_CREATED = (
+    "and none is made: tables.create.schema is off, or rows are those of a transform"
+)
 STRUCT = "struct"
 """Stands, among the names of record parts, for a column that holds several of them."""
 

@@ -70,14 +70,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Holds all routes of a sink, in order, and how many tables they may name (ROUTE-4).
+    """Holds all routes of a sink, in order.
 
     ``keys``: patterns of whole names and the key of such tables, where some have one; the first
     that matches counts.
     """
 
     routes: tuple[Route, ...]
-    tables_max: int = 1_000
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def key_of(self, table: str) -> tuple[str, ...]:

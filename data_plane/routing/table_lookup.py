@@ -7,7 +7,7 @@ values costs no calls; only tables that records go to are loaded.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -39,7 +39,7 @@ from headgate.data_plane.batch.writer_task_plan import (
     require_own_folder,
 )
 from headgate.data_plane.files.format_choice import require_parquet_for_keyed_table
-from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Routing, fold_case
+from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, fold_case
 from headgate.data_plane.routing.table_resolution import folded_own_table_names
 from headgate.tables.iceberg.catalog import missing_rights_or_none
 from headgate.tables.storage.object_stores import has_temporary_credentials
@@ -198,17 +198,12 @@ class RoutedPlans:
         self._refresh_stale_listings(
             {_namespace_of(name) for name in (*alone, *wanted_tables)}, alone
         )
-        names = sorted({*alone, *wanted_tables, *self._loaded, *self._dropped})[
-            : routing.tables_max
-        ]
+        # ROUTE-4: what exists is never left out for its number: this process knows only what it met
+        names = sorted({*alone, *wanted_tables, *self._loaded, *self._dropped})
         tables = {
             name: table for name in names if (table := self._get_or_look_up_table(name, source))
         }
-        listed = {name: tables for name, (_, tables) in self._listed.items()}
-        visible = _hide_further_tables_at_limit(listed, tables, routing)
-        no_creation_reason = self._why_no_table_is_created(
-            batch.changed_tables, source, full=visible is not listed
-        )
+        no_creation_reason = self._why_no_table_is_created(batch.changed_tables, source)
         for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
@@ -219,7 +214,7 @@ class RoutedPlans:
             plan,
             source=source,
             tables=tables,
-            listed_tables=visible,
+            listed_tables={name: listed for name, (_, listed) in self._listed.items()},
             no_creation_reason=no_creation_reason,
         )
 
@@ -235,11 +230,9 @@ class RoutedPlans:
             known = known | short if start.uuid else known - short
             self._listed[_namespace_of(start.table)] = until_s, known
 
-    def _why_no_table_is_created(
-        self, changes: tuple[TableStart, ...], source: SourcePlan, *, full: bool
-    ) -> str:
+    def _why_no_table_is_created(self, changes: tuple[TableStart, ...], source: SourcePlan) -> str:
         """ROUTE-4: return why no table is made now for names from records."""
-        if full or not source.creates_tables:
+        if not source.creates_tables:
             return NO_TABLE_IS_CREATED
         reasons = [why.reason for start in changes if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
@@ -254,9 +247,8 @@ class RoutedPlans:
                 dropped = why.startswith(TableMissing.code)  # the coordinator knew it (LEDGER-2)
                 return RoutedTable(name, problem=why, trouble=why if dropped else "")
         creation = self._declarations.creation_source_of(source, name)
-        off = "none is made: tables.create.schema is off, or rows are those of a transform"
-        why = "none is declared" if source.creates_tables else off
-        problem = "" if creation else f"there is no table {name}, and {why}"
+        why = "and none is declared" if source.creates_tables else NO_TABLE_IS_CREATED
+        problem = "" if creation else f"there is no table {name}, {why}"
         return RoutedTable(name, problem=problem, creation=creation)
 
     def _forget_suspended(self, suspended: frozenset[str]) -> None:
@@ -311,20 +303,6 @@ class RoutedPlans:
                 event = event_extra(LogEvent.RECORDS_UNMATCHED, table=name)
                 _log.warning("records of %s go nowhere else: %s", name, known.problem, extra=event)
         return known
-
-
-def _hide_further_tables_at_limit(
-    listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
-) -> Mapping[str, frozenset[str]]:
-    """ROUTE-4: hide further tables when the sink uses as many as it may."""
-    if len(tables) < routing.tables_max:
-        return listed
-    return {
-        namespace: frozenset(
-            _last_part_of(name) for name in tables if _namespace_of(name) == namespace
-        )
-        for namespace in listed
-    }
 
 
 def _namespace_of(name: str) -> str:

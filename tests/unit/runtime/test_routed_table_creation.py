@@ -567,6 +567,39 @@ def test_route_4_there_are_no_more_tables_than_tables_max(sqlite_catalog: LocalC
     assert any("tables.max = 4" in row["message"] for row in rows["q"])
 
 
+def test_route_4_tables_that_exist_take_their_records_however_many_there_are(
+    sqlite_catalog: LocalCatalog,
+) -> None:
+    """Whatever a participant met before: one that has just started decides alike."""
+    limit = ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 3')
+    shop = shop_of(sqlite_catalog, limit)
+    by_hand = ["a", "b", "z"]
+    for kind in by_hand:
+        declared = TableDeclaration({"type": "string", "x": "long"})
+        create_table_if_missing(sqlite_catalog.catalog, f"db.event_{kind}", declared)
+    assert set(shop.write({"events": [{"type": "z", "x": 1}]})) == {"event_z"}
+    for participant in (shop, shop_of(sqlite_catalog, limit)):
+        rows = participant.write(
+            {"events": [{"type": kind, "x": 2} for kind in (*by_hand, "new")], "shop.other": [{}]}
+        )
+        assert set(rows) == {*(f"event_{kind}" for kind in by_hand), "q"}
+        reasons = [row["message"] for row in rows["q"]]
+        assert len(reasons) == 2
+        assert all("there are tables.max = 3 tables" in why for why in reasons), reasons
+
+
+def test_route_4_each_namespace_may_have_tables_max_tables(sqlite_catalog: LocalCatalog) -> None:
+    by_namespace = '"^shop\\\\.(?P<schema>\\\\w+)\\\\.(?P<name>\\\\w+)$"\nto = "{schema}.{name}"'
+    shop = shop_of(
+        sqlite_catalog,
+        ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 2'),
+        ('"^shop\\\\.(?P<name>.+)$"\nto = "db.{name}"', by_namespace),
+    )
+    topics = [f"shop.{schema}.t{n}" for schema in ("a", "b", "c") for n in (1, 2)]
+    rows = shop.write({topic: [{"id": 1}] for topic in topics})
+    assert set(rows) == {topic.removeprefix("shop.") for topic in topics}
+
+
 def test_route_4_only_names_that_routes_can_make(shop: Shop) -> None:
     want = Want(Destination("other.secrets"), Struct((Column("id", "long"),)))
     (said,) = shop.secondaries.create_or_change_tables([want])

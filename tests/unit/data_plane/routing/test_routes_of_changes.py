@@ -99,9 +99,7 @@ class KeyedDesk(Desk):
 
     @property
     def source(self) -> SourcePlan:
-        return SourcePlan(
-            {}, handling=self.handling, sink=SINK, routing=Routing(self.routes, 100, KEYS)
-        )
+        return SourcePlan({}, handling=self.handling, sink=SINK, routing=Routing(self.routes, KEYS))
 
 
 @pytest.fixture

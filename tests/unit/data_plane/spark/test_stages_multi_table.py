@@ -41,7 +41,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.failure_classification import try_write
 from headgate.data_plane.batch.row_rules import RowRules
 from headgate.data_plane.batch.transform_and_distribution import Shaping
-from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import NO_TABLE_IS_CREATED, SourcePlan, WriterPlan
 from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone, is_one_stage
@@ -252,7 +252,7 @@ def test_a_transform_names_the_table_of_each_row(job: Job, mode: Distribution) -
     assert job.write({"events": events}) == {"a": [1, 2, 6], "b": [3], "q": [4, 5]}
     assert job.messages({"events": events}) == {
         "no route sends it to a table",
-        "there is no table db.c, or tables.max of them are in use",
+        f"there is no table db.c, {NO_TABLE_IS_CREATED}",
     }
     written = job.outcome({"events": [*events, b"{", None]})
     assert isinstance(written, BatchWritten)

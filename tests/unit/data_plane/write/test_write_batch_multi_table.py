@@ -80,7 +80,6 @@ class Desk:
     local: LocalCatalog
     routes: tuple[Route, ...]
     handling: Handling = KEPT
-    tables_max: int = 100
     shaping: Shaping = field(default_factory=Shaping)
     now_s: float = 0.0
     looked: list[str] = field(default_factory=list)
@@ -106,7 +105,7 @@ class Desk:
 
     @property
     def source(self) -> SourcePlan:
-        routing = Routing(self.routes, self.tables_max)
+        routing = Routing(self.routes)
         return SourcePlan({}, handling=self.handling, sink=SINK, routing=routing)
 
     def outcome(self, topics: Mapping[str, Sequence[Any]]) -> BatchOutcome:
@@ -293,7 +292,7 @@ def test_of_names_without_end_a_few_are_proposed_and_all_tables_that_exist_are_f
     """CREATE-1: the batch is done again for the others, whatever they are."""
     there = [f"db.event_t{n}" for n in range(NEW_MAX + 20)]
     desk.table(*there)
-    maker = Maker(desk.local, desk.routes, tables_max=1_000)
+    maker = Maker(desk.local, desk.routes)
     wild = [some(n, kind=f"wild{n}")[0] for n in range(2_000)]
     known = [some(n, kind=f"t{n}")[0] for n in range(len(there))]
     outcome = maker.outcome({"events": [*wild, *known]})
@@ -495,14 +494,6 @@ def test_more_tables_than_may_be_open_are_written_within_bounds(desk: Desk) -> N
     found = desk.write({"events": events})
     assert set(found) == {f"event_{kind}" for kind in kinds}
     assert sorted(one for ids in found.values() for one in ids) == list(range(10 * len(kinds)))
-
-
-def test_beyond_the_most_tables_records_are_unmatched(desk: Desk) -> None:
-    desk.tables_max = 1
-    desk.table("db.event_a", "db.event_b")
-    batch = {"events": [*some(1, kind="a"), *some(2, kind="b")]}
-    assert desk.write({"events": some(1, kind="a")}) == {"event_a": [1]}
-    assert desk.write(batch) == {"event_a": [1], "q": [2]}
 
 
 def test_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> None:
