@@ -262,10 +262,9 @@ def delete_unannounced_files(plan: WriterPlan, files: Iterable[WrittenFile]) -> 
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _table_plan_of_file(plan, file)
-        io = open_file_io(owner.io_properties, owner.shape.data_location)
         try:
-            io.delete(file.path)
-        except OSError as error:
+            open_file_io(owner.io_properties, owner.shape.data_location).delete(file.path)
+        except Exception as error:  # noqa: BLE001 - each store's client raises its own
             log.warning("%s is left behind, unused: %s", file.path, error)
 
 

@@ -132,7 +132,10 @@ class SparkBatchWriter:
         while (job := self._submitted.get()) is not None:
             if job is self._current:
                 self._running = job
-                outcome = self._write(job)
+                try:
+                    outcome = self._write(job)
+                except Exception as error:  # noqa: BLE001 - without this thread no batch ever ends
+                    outcome = failed_outcome_of(job.batch.number, error)
                 self._running = None
                 self._outcomes.put((job, outcome))
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import ServerError
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from support.local_catalog import LocalCatalog, local_catalog
@@ -190,6 +192,20 @@ def test_what_another_system_is_to_blame_for_condemns_no_record(
     assert (outcome.fatal, outcome.unforeseen) == (None, False)
     assert "3 is odd" in outcome.reason
     assert desk.files() == []
+
+
+def test_a_trial_that_a_store_does_not_delete_is_left_behind(
+    desk: Desk, break_at: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of stores raise what they like."""
+
+    class Refusing(PyArrowFileIO):
+        def delete(self, location: str | InputFile | OutputFile) -> None:
+            raise RuntimeError(f"not authorised to remove {location}")
+
+    monkeypatch.setattr(poison_search, "open_file_io", lambda *_: Refusing())
+    break_at({3}, ValueError)
+    assert [row["id"] for row in rows_of(desk.write(range(5)))] == [0, 1, 2, 4]
 
 
 @pytest.mark.parametrize("policy", Disposal)
