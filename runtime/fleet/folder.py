@@ -60,6 +60,7 @@ class Folder:
         self._missed: dict[Path, int] = {}
         self._told, self._told_s = "", 0.0
         self._state_refused = False
+        self._folder_refused = False
         if not folder.is_dir():
             raise ConfigurationError(
                 f"{folder} is no folder", "name the folder that holds the sink files"
@@ -70,7 +71,7 @@ class Folder:
 
         Of two files that name one sink the first one by name runs, the other is refused.
         """
-        seen = {path for path in self._folder.glob("*.toml") if not path.name.startswith(".")}
+        seen = self._list_sink_files()
         for path in seen:
             self._missed.pop(path, None)
             known = self._known.get(path)
@@ -97,6 +98,20 @@ class Folder:
             refused = None if owner == path else _clash_error(path, owner)
             specs[path.stem] = DesiredSink(path, Wanted(file.revision), refused=refused)
         return specs
+
+    def _list_sink_files(self) -> set[Path]:
+        """Return the folder's sink files; those known so far where it cannot be listed."""
+        try:
+            found = {*self._folder.iterdir()}  # a glob takes what it may not list for empty
+        except OSError as error:
+            if not self._folder_refused:
+                _log.warning(
+                    "%s cannot be listed, its sinks stay as they are: %s", self._folder, error
+                )
+            self._folder_refused = True
+            return set(self._known)
+        self._folder_refused = False
+        return {path for path in found if path.suffix == ".toml" and path.name[0] != "."}
 
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -34,6 +35,30 @@ def test_a_file_is_gone_once_two_looks_have_missed_it(tmp_path: Path) -> None:
     assert "trips" in folder.read_desired_sinks()
     file.write_text("")
     assert "trips" in folder.read_desired_sinks()
+    file.unlink()
+    folder.read_desired_sinks()
+    assert folder.read_desired_sinks() == {}
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EIO, errno.ESTALE])
+def test_a_folder_that_cannot_be_listed_for_a_while_is_as_before(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+) -> None:
+    (file := tmp_path / "trips.toml").write_text("")
+    folder = Folder(tmp_path)
+    before = folder.read_desired_sinks()
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        patch.setattr(os, "listdir", refuse)
+        assert [folder.read_desired_sinks() for _ in range(3)] == [before] * 3
+    assert sum("cannot be listed" in each.message for each in caplog.records) == 1
     file.unlink()
     folder.read_desired_sinks()
     assert folder.read_desired_sinks() == {}
