@@ -151,7 +151,7 @@ def try_write_event_line(events_fd: int, event: Mapping[str, Any], patience_s: f
             return True
 
 
-def failure_event(error: BaseException, name: str) -> dict[str, Any]:
+def failure_event(error: BaseException, name: str, *, of_request: bool = False) -> dict[str, Any]:
     """Return what a process says of the error that ends it, short enough for a line."""
     if isinstance(error, HeadgateError):
         text = f"{error.message} ({error.hint})" if error.hint else error.message
@@ -162,7 +162,7 @@ def failure_event(error: BaseException, name: str) -> dict[str, Any]:
         text = text[: len(text) * 3 // 4]
     person = isinstance(error, ConfigurationError | StopSink)
     said = {"failed": os.getpid(), "sink": name, "code": code, "text": text}
-    return {**said, "needs_person": person}
+    return {**said, "needs_person": person, "of_request": of_request}
 
 
 def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
@@ -257,11 +257,14 @@ class _WarmParent:
             file = Path(asked["file" if request else "start"])
             report = TurnReport(self._events, file, name)
             act = partial(self._ask_sink, file, request) if request else None
-            self._run_as_child(act or partial(self._run_sink, file, report), name, parent)
+            act = act or partial(self._run_sink, file, report)
+            self._run_as_child(act, name, parent, of_request=bool(request))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
         self._queue_event_and_try_flush({"asks" if request else "started": pid, "sink": name})
 
-    def _run_as_child(self, act: Callable[[], None], name: str, parent: int) -> NoReturn:
+    def _run_as_child(
+        self, act: Callable[[], None], name: str, parent: int, *, of_request: bool
+    ) -> NoReturn:
         """Be the process of a sink, or of a request; nothing of the parent's loop goes on in it."""
         code = BUG_EXIT_CODE
         try:
@@ -279,7 +282,8 @@ class _WarmParent:
             act()
             code = 0
         except BaseException as error:  # noqa: BLE001 - the last words of a process
-            try_write_event_line(self._events, failure_event(error, name), _LAST_WORDS_S)
+            said = failure_event(error, name, of_request=of_request)
+            try_write_event_line(self._events, said, _LAST_WORDS_S)
             if isinstance(error, HeadgateError):
                 code = error.exit_code
             else:

@@ -242,7 +242,7 @@ class Worker:
 
     def _handle_if_request_event(self, pid: int, said: Mapping[str, Any]) -> bool:
         """Take what is said of a process that makes a request; return whether it is."""
-        if "asks" in said:
+        if "asks" in said or said.get("of_request"):  # its last words may come before the parent's
             self._asking[pid] = said["sink"]
         if pid not in self._asking:
             return False

@@ -12,8 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from headgate.control_protocol.errors import ConfigurationError, StopSink
 from headgate.runtime.fleet.sink_life import Wanted
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
+from headgate.runtime.fleet.warm_parent import failure_event
 from headgate.runtime.fleet.worker import Limits, Worker
 
 
@@ -99,3 +101,23 @@ def test_fleet_13_who_never_fits_waits_and_holds_up_nobody() -> None:
     source.jvm = 0
     worker._looked_s = 0.0
     assert started(worker) == ["a.toml"], "it has no JVM of its own any more"
+
+
+def test_last_words_of_a_request_that_come_before_its_parents_are_not_the_sinks() -> None:
+    """They share a pipe, and the parent may be descheduled, or find it full, after its fork."""
+    worker = made(Lagging(a=1), 1)
+    assert started(worker) == ["a.toml"]
+    worker._on_event({"started": 900_001, "sink": "a"})
+    error = ConfigurationError("no file holds the secret", "name one")
+    worker._on_event({**failure_event(error, "a", of_request=True), "failed": 900_002})
+    worker._on_event({"asks": 900_002, "sink": "a"})
+    worker._on_event({"ended": 900_002, "status": 256})
+    assert worker._lives["a"].pid == 900_001
+    assert not worker._asking
+
+
+def test_first_words_of_a_sink_that_come_before_its_parents_are_its_own() -> None:
+    worker = made(Lagging(a=1), 1)
+    assert started(worker) == ["a.toml"]
+    worker._on_event({**failure_event(StopSink("no"), "a"), "failed": 900_001})
+    assert worker._lives["a"].pid == 900_001
