@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from headgate.coordinator.dead_letter_message import DeadLetter, Progress
-from headgate.kafka.record_sender import GroupNote, OutgoingRecord, RecordSender
+from headgate.kafka.record_sender import GroupNote, OutgoingRecord, RecordSender, Redelivery
 
 
 class DeadLetterTopic:
@@ -28,21 +28,22 @@ class DeadLetterTopic:
         what, hint = "dead-letter topic", "what is in the quarantine is sent when it can be"
         self._sender = RecordSender(kafka_config, topic, is_ending, what=what, hint=hint)
         self._note = GroupNote(kafka_config, group_id, topic)
+        self.topic_id = ""
+        """Known once the progress was read."""
 
     def read_progress(self) -> Progress | None:
         """Return the progress; ``None`` if none is known. Raises if there is no such topic."""
-        self._sender.require_topic()
+        self.topic_id = self._sender.require_topic()
         return Progress.from_offset_metadata(note) if (note := self._note.read()) else None
 
     def store_progress(self, progress: Progress) -> None:
         """Store how much was sent."""
         self._note.store(progress.to_offset_metadata())
 
-    def send_letters(self, letters: Iterable[DeadLetter]) -> int:
-        """Send all letters and return their number, confirmed. If it raises, some may be there."""
-        return self._sender.send(
-            OutgoingRecord(letter.key, letter.value, letter.headers) for letter in letters
-        )
+    def send_letters(self, letters: Iterable[DeadLetter], again: Redelivery) -> int:
+        """Send all letters but those that ``again`` remembers, as ``RecordSender.send``."""
+        records = (OutgoingRecord(letter.key, letter.value, letter.headers) for letter in letters)
+        return self._sender.send(records, again)
 
     def close(self) -> None:
         """Close, and drop what was not confirmed: it will be sent again."""

@@ -6,9 +6,10 @@ no meaning. Brokers forget it with its topic, or if it was not written for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import confluent_kafka as kafka
@@ -35,6 +36,10 @@ _PRODUCER = {
     "message.max.bytes": _BYTES_MAX,
     "queue.buffering.max.kbytes": 2 * _BYTES_MAX // 1024,
 }
+# A broker refuses a whole batch for one of its records, and one that is larger than the topic
+# accepts, whatever its records are.
+_ALONE = {"batch.num.messages": 1}
+_CONFIRMED_MAX = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,29 @@ class OutgoingRecord:
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+@dataclass(slots=True)
+class Redelivery:
+    """Remembers what was confirmed of records that are sent again because others were not.
+
+    Without it, one that the topic refuses makes all others be sent each time. Hashes are kept, and
+    no more than a bound: what is beyond may be sent again.
+    """
+
+    of: Hashable = None
+    confirmed: set[int] = field(default_factory=set)
+    has_failed: bool = False
+
+    def continue_or_begin(self, of: Hashable) -> None:
+        """Forget everything unless this is what was being sent."""
+        if of != self.of:
+            self.of, self.has_failed = of, False
+            self.confirmed.clear()
+
+    def note_confirmed(self, record: int) -> None:
+        if len(self.confirmed) < _CONFIRMED_MAX:
+            self.confirmed.add(record)
 
 
 @contextmanager
@@ -108,25 +136,34 @@ class RecordSender:
             raise settings_error(error, kafka_config) from error
         self._producer: kafka.Producer | None = None
 
-    def require_topic(self) -> None:
-        """Fail for a misspelt topic: the broker would create it when something is sent to it."""
+    def require_topic(self) -> str:
+        """Return the topic's id; fail for a misspelt one: the broker would create it when something
+        is sent to it."""
         named = kafka.TopicCollection([self._topic])
         with _translating_errors(f"{self._what} {self._topic}", self._hint):
-            self._admin.describe_topics(named, request_timeout=_REQUEST_S)[self._topic].result()
+            asked = self._admin.describe_topics(named, request_timeout=_REQUEST_S)
+            return str(asked[self._topic].result().topic_id)
 
-    def send(self, records: Iterable[OutgoingRecord]) -> int:
-        """Send all records and return their number, confirmed. If it raises, some may be there."""
+    def send(self, records: Iterable[OutgoingRecord], again: Redelivery | None = None) -> int:
+        """Send all records and return how many were sent, all confirmed. If it raises, some may be
+        there: the next call leaves out those that ``again`` remembers."""
         errors: list[str] = []
         count = 0
 
-        def on_delivered(error: kafka.KafkaError | None, _: kafka.Message) -> None:
+        def on_delivered(record: int, error: kafka.KafkaError | None, _: kafka.Message) -> None:
             if error is not None:
                 errors.append(error.str())
+            elif again is not None:
+                again.note_confirmed(record)
 
-        self._producer = self._producer or new_producer({**self._config, **_PRODUCER})
+        config = {**self._config, **_PRODUCER, **(_ALONE if again and again.has_failed else {})}
+        self._producer = self._producer or new_producer(config)
         try:
             for record in records:
-                self._produce(record, on_delivered)
+                mark = hash(record) if again else 0
+                if again and mark in again.confirmed:
+                    continue
+                self._produce(record, partial(on_delivered, mark))
                 count += 1
                 if errors:
                     break
@@ -140,6 +177,8 @@ class RecordSender:
             raise
         if errors:
             self.close()
+            if again is not None:
+                again.has_failed = True
             raise self._failed_send_error("; ".join(sorted(set(errors))))
         return count
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.coordinator.dead_letter_message import dead_letter_of
+from headgate.kafka.record_sender import Redelivery
 from headgate.runtime.background_thread import WokenThread
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Forwarder:
     ) -> None:
         self._rows = rows
         self._open_topic = open_topic
+        self._again = Redelivery()
         self._thread = WokenThread("headgate-dead-letters", self._try_send_new_rows)
 
     def wake(self) -> None:
@@ -47,7 +49,7 @@ class Forwarder:
         try:
             topic = self._open_topic(self._thread.is_ending)
             try:
-                send_unsent_rows(self._rows, topic)
+                send_unsent_rows(self._rows, topic, self._again)
             finally:
                 topic.close()
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
@@ -57,14 +59,19 @@ class Forwarder:
         return True
 
 
-def send_unsent_rows(rows: UnsentRows, topic: DeadLetterTopic) -> None:
-    """Send what the quarantine has and the topic does not, commit by commit."""
+def send_unsent_rows(rows: UnsentRows, topic: DeadLetterTopic, again: Redelivery) -> None:
+    """Send what the quarantine has and the topic does not, commit by commit.
+
+    ``again`` is that of the last try in this process.
+    """
     progress = topic.read_progress()
+    again.continue_or_begin((topic.topic_id, progress))  # a topic made anew has none of them
     if progress:
         # Brokers forget a silent group, and then everything is sent again.
         topic.store_progress(progress)
     for portion in rows.portions_since(progress):
-        count = topic.send_letters(map(dead_letter_of, portion.rows))
+        count = topic.send_letters(map(dead_letter_of, portion.rows), again)
         topic.store_progress(portion.upto)
+        again.continue_or_begin((topic.topic_id, portion.upto))
         if count:
             _log.info("%s records sent to the dead-letter topic", count)

@@ -38,14 +38,18 @@ class QuarantineRows:
     def claim(self, epoch: int, sink: str = "sink") -> None:
         self._commit(epoch, 0, [], sink)
 
-    def commit(self, epoch: int, transaction: int, *offsets: int, sink: str = "sink") -> None:
-        """Rows that were bad in batches of this transaction."""
-        self._commit(epoch, transaction, list(offsets), sink)
+    def commit(
+        self, epoch: int, transaction: int, *offsets: int, sink: str = "sink", large: int = -1
+    ) -> None:
+        """Rows that were bad in batches of this transaction; ``large``: one of 20 kB."""
+        self._commit(epoch, transaction, list(offsets), sink, large)
 
     def unsent(self, sink: str = "sink") -> UnsentRows:
         return UnsentRows(self.local.catalog, IDENTIFIER, SinkName(sink))
 
-    def _commit(self, epoch: int, transaction: int, offsets: list[int], sink: str) -> None:
+    def _commit(
+        self, epoch: int, transaction: int, offsets: list[int], sink: str, large: int = -1
+    ) -> None:
         table = self.local.catalog.load_table(IDENTIFIER)
         rows = [
             {
@@ -54,7 +58,7 @@ class QuarantineRows:
                 "partition": 0,
                 "offset": offset,
                 "key": b"key",
-                "value": b"{broken %d" % offset,
+                "value": b"{broken %d" % offset + b"." * (20_000 if offset == large else 0),
                 "headers": [{"key": "h", "value": b"\xff"}],
                 "error_class": "value",
                 "message": "is no JSON",

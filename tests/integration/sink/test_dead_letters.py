@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import confluent_kafka as kafka
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from integration.conftest import Deploy
 from support.local_catalog import LocalCatalog
 from support.quarantine_rows import QuarantineRows
@@ -17,6 +17,7 @@ from support.quarantine_rows import QuarantineRows
 from headgate.control_protocol.errors import Unreachable
 from headgate.coordinator.dead_letter_message import Progress
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
+from headgate.kafka.record_sender import Redelivery
 from headgate.runtime.dead_letter_forwarder import Forwarder, send_unsent_rows
 
 pytestmark = pytest.mark.integration
@@ -92,11 +93,11 @@ def test_who_dies_before_progress_is_stored_sends_again_what_headers_tell_apart(
     quarantine.commit(1, 1, *range(300))
     dying = Dying({"bootstrap.servers": bootstrap}, topic, f"{topic}-dead-letters", lambda: False)
     with pytest.raises(Unreachable):
-        send_unsent_rows(quarantine.unsent(), dying)
+        send_unsent_rows(quarantine.unsent(), dying, Redelivery())
     dying.close()
     for _ in range(2):  # the second one finds nothing to do
         next_one = new_topic(bootstrap, topic)
-        send_unsent_rows(quarantine.unsent(), next_one)
+        send_unsent_rows(quarantine.unsent(), next_one, Redelivery())
         next_one.close()
 
     found = letters(bootstrap, topic)
@@ -108,6 +109,40 @@ def test_who_dies_before_progress_is_stored_sends_again_what_headers_tell_apart(
     assert (message.key(), message.value()) == (b"key", b"{broken 17")
     assert headers["h"] == b"\xff"
     assert headers["headgate.transaction"] == b"1.1"
+
+
+def test_a_letter_that_the_topic_refuses_holds_up_those_after_it_and_no_other_is_sent_twice(
+    bootstrap: str, sqlite_catalog: LocalCatalog, topic_factory: Topics, admin: AdminClient
+) -> None:
+    """Nobody removes it; a batch of letters is refused for one, and for its own size."""
+    quarantine, topic = QuarantineRows(sqlite_catalog), topic_factory(1, limit_bytes(10_000))
+    quarantine.claim(1)
+    quarantine.commit(1, 1, 0)
+    forwarder = Forwarder(quarantine.unsent(), lambda _: new_topic(bootstrap, topic))
+    try:
+        assert any(forwarder._try_send_new_rows() for _ in range(500)), "a new broker finds itself"
+        quarantine.commit(1, 2, *range(1, 300), large=150)
+        quarantine.commit(1, 3, 300)
+        for _ in range(3):
+            assert not forwarder._try_send_new_rows()
+        assert offsets(bootstrap, topic) == Counter(set(range(300)) - {150})
+        altered = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            topic,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in limit_bytes(100_000).items()
+            ],
+        )
+        admin.incremental_alter_configs([altered])[altered].result()
+        assert any(forwarder._try_send_new_rows() for _ in range(500)), "the limit is heard of"
+        assert offsets(bootstrap, topic) == Counter(range(301))
+    finally:
+        forwarder.close()
+
+
+def limit_bytes(size: int) -> dict[str, str]:
+    return {"max.message.bytes": str(size)}
 
 
 class Told(logging.Handler):
