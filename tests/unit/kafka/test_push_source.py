@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
+
+import pytest
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
@@ -32,12 +36,12 @@ def test_the_task_asks_for_a_pause_when_its_buffer_is_full() -> None:
             asked.append("resume")
 
     at = TopicPartition("t", 0)
-    buffers = Buffers(Steering(), bytes_max=100)
+    buffers = Buffers(Steering(), bytes_max=1_000)
     buffers.open([at])
     buffers.put([Record("t", 0, 0, 0, b"x" * 90)])
     assert buffers.end_offsets([at]) == {}, "records before the position is known do not count"
     buffers.align_with_positions({at: 5})
-    buffers.put([Record("t", 0, offset, 0, b"x" * 60) for offset in (4, 5, 7, 7)])
+    buffers.put([Record("t", 0, offset, 0, b"x" * 160) for offset in (4, 5, 7, 7)])
     assert buffers.end_offsets([at]) == {at: 8}
     late = TopicPartition("t", 1)
     buffers.open([late])
@@ -48,6 +52,51 @@ def test_the_task_asks_for_a_pause_when_its_buffer_is_full() -> None:
     buffers.align_with_positions({at: 8})
     assert not EmbeddedMember(buffers).is_buffer_full()
     assert asked == ["seek t/0 5", "pause t/0", "seek t/1 0", "pause t/1", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        (b"key", None, None),
+        (None, b"v" * 20, []),
+        (b"k" * 1_000, None, None),
+        (None, None, [("trace", b"x" * 32), ("source", None)]),
+        (None, None, [("trace", b"x" * 1_000)]),
+    ],
+)
+def test_the_memory_that_records_take_is_what_fills_a_buffer(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None
+) -> None:
+    """Not their values alone: a tombstone has none, and takes as much as a small record."""
+    at, buffers = TopicPartition("trips-of-a-city", 0), Buffers(Ignoring(), bytes_max=1 << 40)
+    buffers.open([at])
+    buffers.align_with_positions({at: 0})
+
+    packed = pickle.dumps(Record(at.topic, 0, 0, 0, value, key, headers))
+
+    def arriving(offset: int) -> Record:  # as from a consumer: it shares no object with another
+        record: Record = pickle.loads(packed)
+        return record._replace(offset=offset, timestamp_ms=1_785_585_600_123 + offset)
+
+    tracemalloc.start()
+    try:
+        buffers.put(map(arriving, range(2_000)))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken / 1.5 < buffers._bytes < taken * 1.5
+    list(buffers.pop_ranges({at: OffsetRange(0, 2_000)}))
+    assert buffers._bytes == 0
+
+
+class Ignoring:
+    """A user's consumer that does nothing of what it is asked for."""
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
 
 
 class Steered:
@@ -65,7 +114,7 @@ class Steered:
 
 
 def test_what_a_partition_held_that_is_opened_again_no_longer_counts() -> None:
-    at, buffers = TopicPartition("t", 0), Buffers(Steered(), bytes_max=100)
+    at, buffers = TopicPartition("t", 0), Buffers(Steered(), bytes_max=1_000)
     for _ in range(3):
         buffers.open([at])
         buffers.align_with_positions({at: 0})
