@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import Protocol, cast
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ LOGGED_REASONS_MAX = 5
 
 _log = redacted_logger(__name__)
 _logged: dict[str, float] = {}
+_logged_lock = Lock()  # one for all sinks of a process, each with a writer's thread
 
 
 def log_unmatched_if_not_recent(
@@ -51,13 +53,15 @@ def log_unmatched_if_not_recent(
 ) -> None:
     """Log the reasons of a batch that the last minute has not seen, the commonest first."""
     now_s = monotonic_s()
-    for reason in [reason for reason, at_s in _logged.items() if now_s - at_s >= REPEAT_AFTER_S]:
-        del _logged[reason]
-    for reason, count in reasons.most_common(LOGGED_REASONS_MAX):
-        if reason not in _logged and len(_logged) < LOGGED_REASONS_MAX:
-            _logged[reason] = now_s
-            event = event_extra(LogEvent.RECORDS_UNMATCHED, records=count)
-            _log.warning("%d records of a batch go to no table: %s", count, reason, extra=event)
+    with _logged_lock:
+        for old in [reason for reason, at_s in _logged.items() if now_s - at_s >= REPEAT_AFTER_S]:
+            del _logged[old]
+        new = [one for one in reasons.most_common(LOGGED_REASONS_MAX) if one[0] not in _logged]
+        new = new[: max(0, LOGGED_REASONS_MAX - len(_logged))]
+        _logged.update((reason, now_s) for reason, _ in new)
+    for reason, count in new:
+        event = event_extra(LogEvent.RECORDS_UNMATCHED, records=count)
+        _log.warning("%d records of a batch go to no table: %s", count, reason, extra=event)
 
 
 # ------------------------------------------------------------------------------------- known tables

@@ -12,7 +12,6 @@ from contextlib import closing
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import bound_to_current_sink
-from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.redacting_loggers import redacted_logger
@@ -53,7 +52,7 @@ class LagLookout:
                         lambda: read_source_offset_ranges(topics),
                         self._read_first_timestamps,
                     )
-                except HeadgateError as error:
+                except Exception as error:  # noqa: BLE001 - lag would stand still in the metrics
                     _log.debug("lag could not be measured: %s", error)
 
     def _read_first_timestamps(
