@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 
 _log = redacted_logger("headgate.runtime")
 
-BUFFER_BYTES_MAX = 64 * 1024 * 1024
+BUFFER_BYTES_MAX = 128 * 1024 * 1024
 """Limit of records put but not yet written; above it the task pauses the loop's consumer."""
 
 
