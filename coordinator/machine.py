@@ -267,7 +267,7 @@ def _on_look_while_delivering(state: State, found: Looked, now_ms: int) -> Step:
         state, actions = on_primary_read(state, found.primary, now_ms)
         if state.phase is not Phase.DELIVERING:
             return state, actions
-    return on_secondaries_read(state, found.secondaries or SecondariesRead({}, 0), now_ms)
+    return on_secondaries_read(state, found.secondaries or SecondariesRead({}), now_ms)
 
 
 # ------------------------------------------------------------------------------------ leadership

@@ -125,7 +125,7 @@ def find_expiring_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...
     nobody delivers then."""
     if not term_of(state).delivery.pending:
         return ()
-    wall_ms = now_ms + state.wall_ahead_ms
+    wall_ms = state.wall_ms(now_ms)
     return find_overdue_commits(
         term_of(state).delivery.pending, wall_ms, state.settings.claim_age_max_ms
     )
@@ -232,7 +232,7 @@ def stage_or_commit(
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover_from_table(state, _TOO_MANY)
     attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
-    wall_ms = now_ms + state.wall_ahead_ms
+    wall_ms = state.wall_ms(now_ms)
     drafts = tuple(
         Staging(
             table=term.delivery.secondaries[name],
@@ -280,7 +280,7 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
         return wait_and_retry(
             state, now_ms, "; ".join(error.message for error in troubles.values())
         )
-    found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
+    found = suspensions_for(state, troubles, state.wall_ms(now_ms))
     recovering, actions = recover_from_table(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
@@ -621,7 +621,7 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
     ]
     if not pending:
         return
-    wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
+    wall_ms, age_max_ms = state.wall_ms(now_ms), state.settings.claim_age_max_ms
     rows = sum(pending_commit.record_count for pending_commit in pending)
     tables = ", ".join(sorted({pending_commit.table for pending_commit in pending}))
     yield f"{rows} rows stay pending for {tables}, and are tried again"

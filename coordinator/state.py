@@ -653,9 +653,10 @@ class Recovery:
         return self.found.secondaries.views if self.found.secondaries else {}
 
     @property
-    def secondaries_read_wall_ms(self) -> int:
-        """Return the wall time at which they did; 0 if none was read."""
-        return self.found.secondaries.wall_ms if self.found.secondaries else 0
+    def wall_ms(self) -> int:
+        """Return the wall time of the look before the claim."""
+        assert self.found.wall_ms is not None, "nothing has an age by a clock that nobody asked"
+        return self.found.wall_ms
 
     @property
     def stamp(self) -> str:
@@ -815,11 +816,16 @@ class State:
     """What an operator said while there was no term to remember it: never set in one (PAUSE-1)."""
     table_uuid: str | None = None
     """Of the table that it claimed last: another one was created in its place (TABLE-2)."""
-    wall_ahead_ms: int = 0
+    wall_ahead_ms: int | None = None
     """What the wall clock was ahead of the monotonic one at the last claim: where it jumps later,
-    nothing grows older."""
+    nothing grows older. Set in each term."""
     refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     """Partitions whose ranges are refused again and again, in this epoch or before (RANGE-3)."""
+
+    def wall_ms(self, now_ms: int) -> int:
+        """Return the wall time, by the clock as the last claim found it (PENDING-8)."""
+        assert self.wall_ahead_ms is not None, "nothing has an age by a clock that nobody asked"
+        return now_ms + self.wall_ahead_ms
 
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
         """Set a deadline, or clear it (``None``)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
 from protocol.following import secondary
 from protocol.suspension import (
     ASIDE,
@@ -285,7 +285,7 @@ def test_suspend_3_one_that_cannot_be_reached_is_not_suspended_and_its_pending_c
 
 
 def test_suspend_3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -> None:
-    late = replace(pending(EPOCH - 1, 4), since_ms=0)
+    late = replace(pending(EPOCH - 1, 4), since_ms=WALL_AHEAD_MS - 600_000_000)
     settings = replace(SETTINGS, claim_age_max_ms=1_100_000_000)
     made = ledgers(late, settings=settings)
     made.until(Phase.DELIVERING)
@@ -295,7 +295,7 @@ def test_suspend_3_unless_its_pending_commits_have_waited_for_half_of_what_they_
 
 
 def test_suspend_3_one_that_received_them_at_last_is_not_overdue() -> None:
-    late = replace(pending(EPOCH - 1, 4), since_ms=0)
+    late = replace(pending(EPOCH - 1, 4), since_ms=WALL_AHEAD_MS - 600_000_000)
     made = ledgers(late, settings=replace(SETTINGS, claim_age_max_ms=1_100_000_000))
     made.until(Phase.DELIVERING)
     reads(made, secondary(ASIDE), table())
@@ -449,7 +449,7 @@ def test_suspend_5_one_whose_pending_commits_a_claim_let_expire_needs_no_rows_to
     None
 ):
     """The source may be idle: nothing else would ever be decided (seed 612875)."""
-    old = replace(pending(EPOCH - 1, 4), since_ms=0)
+    old = replace(pending(EPOCH - 1, 4), since_ms=WALL_AHEAD_MS - SETTINGS.claim_age_max_ms)
     made = ledgers(old, suspended=(replace(DROPPED, why="HG-201 was rolled back", resuming=True),))
     made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
     made.until(Phase.COLLECTING)
