@@ -214,7 +214,8 @@ class Work:
     failure: str | None = None
     """Why the last batch failed: set exactly while ``failed`` names partitions."""
     failed: frozenset[TopicPartition] = frozenset()
-    """Of a failed batch, until a later one has read them: nobody may take them for idle."""
+    """Owned ones of a failed batch, until a later one has read them, or a settlement moves them:
+    nobody may take them for idle."""
     announced_limit_steps: int = 0
     """The last step towards a limit that was said of this work (COMMIT-5)."""
 
