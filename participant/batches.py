@@ -609,17 +609,25 @@ def build_presence(
 
 
 def buffered_amounts_with_next_batch(state: State) -> BufferedAmounts:
-    """Return what is read and not announced, and what the next batch will read.
+    """Return what is read and not announced, and what the running batch, or the next one, reads.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
     """
     ranges = [own.work for own in state.work.owned.values() if own.work]
     # Records that wait for columns do not hasten END.
     there = {} if state.needs.open else find_backlog(state)
-    waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
+    waiting = min(sum(map(len, there.values())), _records_of_next_batch_max(state))
     records = sum(len(each.range) for each in ranges) + waiting
     octets = sum(each.bytes_read for each in ranges) + round(waiting * state.run.record_bytes)
     return BufferedAmounts(records, octets)
+
+
+def _records_of_next_batch_max(state: State) -> int:
+    """Return what END would still find read: of a backlog that is held back, only what a batch
+    reads now (BATCH-3)."""
+    if Timer.PACE not in state.deadlines:
+        return batch_records_max(state)
+    return sum(map(len, state.run.batch.ranges.values())) if state.run.batch else 0
 
 
 def filled_eighths_of_commit_limit(state: State) -> int:

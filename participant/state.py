@@ -152,7 +152,8 @@ class Timer(StrEnum):
     RETRY = "retry"
     """Not before it is a failed batch read again (BATCH-1)."""
     PACE = "pace"
-    """Not before it does the next batch begin, where reading is bounded (BATCH-3)."""
+    """Not before it does the next batch begin, where reading is bounded (BATCH-3); set only until
+    then."""
     RESEND = "resend"
     """What was not heard by then is appended again (LOG-1)."""
     BATCH = "batch"
