@@ -300,7 +300,8 @@ class SchemaChanges:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAccess:
-    """Counts how often in a row a table could not be read, or delivered to, for want of rights."""
+    """Counts how often in a row a table could not be read, staged for, or delivered to, for want of
+    rights."""
 
     times: int
 
@@ -316,11 +317,14 @@ class AccessRefusals:
     reads: Mapping[str, RefusedAccess] = field(default_factory=dict)
     deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
     """Apart from reads, which are often allowed where deliveries are not."""
+    stagings: Mapping[str, RefusedAccess] = field(default_factory=dict)
+    """Of manifests, which the storage refuses, and not the catalog."""
 
     def without_tables(self, tables: Collection[str]) -> AccessRefusals:
         return AccessRefusals(
             {name: each for name, each in self.reads.items() if name not in tables},
             {name: each for name, each in self.deliveries.items() if name not in tables},
+            {name: each for name, each in self.stagings.items() if name not in tables},
         )
 
     def restricted_to_pending_tables(self) -> AccessRefusals:
@@ -329,6 +333,7 @@ class AccessRefusals:
         return AccessRefusals(
             {name: each for name, each in self.reads.items() if each.oldest},
             {name: each for name, each in self.deliveries.items() if each.oldest},
+            {name: each for name, each in self.stagings.items() if each.oldest},
         )
 
 

@@ -259,6 +259,22 @@ def suspend_undeliverable_tables(
     )
 
 
+def count_refused_stagings(
+    state: State, troubles: Mapping[str, HeadgateError], asked: Collection[str]
+) -> tuple[State, dict[str, HeadgateError]]:
+    """SUSPEND-1: return the troubles of staging that suspend their tables, others counted.
+
+    ``asked`` are the tables to stage for; those without trouble were not refused.
+    """
+    term = term_of(state)
+    refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
+    known = term.suspensions.refused_access
+    stagings = _count_refused_access(known.stagings, refused, asked, term.delivery.pending)
+    early = {n for n in refused if stagings[n].times < REFUSALS_MAX}
+    state = _with_refused_access(state, replace(known, stagings=stagings))
+    return state, {n: error for n, error in troubles.items() if n not in early}
+
+
 def _count_refused_access(
     known: Mapping[str, RefusedAccess],
     refused: Collection[str],
