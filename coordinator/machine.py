@@ -118,6 +118,7 @@ from headgate.coordinator.repeated_refusals import (
 )
 from headgate.coordinator.schema_changes import (
     ask_for_table_changes,
+    must_end_come_first,
     on_proposal,
     on_table_evolved,
     on_tables_changed,
@@ -307,7 +308,9 @@ def _on_tick(state: State, now_ms: int) -> Step:
             _retry_failed_call(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
         )
     match state.phase:
-        case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
+        case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms) and not must_end_come_first(
+            state, now_ms
+        ):
             return ask_for_table_changes(state)
         case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_size_limit_reached(state):
             return look_before_end(state, now_ms)

@@ -294,6 +294,9 @@ class SchemaChanges:
     tables: Tables | None = None
     """The answer that was said and not heard yet: set only in EVOLVING."""
 
+    answered_in: TransactionNumber = TransactionNumber(0)
+    """The transaction that was open when an answer was heard last."""
+
     refused: tuple[Refusal, ...] = ()
     """What becomes no column, each field once, small enough for every START."""
 
