@@ -491,6 +491,10 @@ def _on_look_before_end(state: State, found: Looked, now_ms: int) -> Step:
     if found.secondaries is not None:
         state, tells = on_look_at_secondaries(state, found.secondaries, now_ms)
     assert found.sources is not None
+    if found.primary is None and found.sources.topics.keys() - term_of(state).sources.topic_ids:
+        # TABLE-5: another sink may have begun on a new topic since the table was read
+        asking, actions = ask_look(state, Look(primary=True, sources=True))
+        return asking, (*tells, *actions)
     ended, actions = append_end_and_start(state, found.sources, now_ms)
     return ended, (*tells, *actions)
 
