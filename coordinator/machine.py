@@ -109,6 +109,7 @@ from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     judge_attempt,
     newest_epoch,
+    require_record_not_too_large,
     require_sources_fit_in_start,
     require_sources_unshared,
 )
@@ -530,6 +531,10 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
         require_sources_fit_in_start(
             fit.restricted_to(p for p in fit if p.topic in sources.topics), all_ids
         )
+        stored = term.primary.view.record
+        assert stored is not None
+        # START need not name what is gone, as the next commit does
+        require_record_not_too_large(replace(stored, offsets=fit, topic_ids=all_ids))
     progress = term.progress.with_next_transaction(fit)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(
