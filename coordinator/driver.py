@@ -302,21 +302,20 @@ def answer_look(
     """Read what is asked for, in the order that PENDING-4 needs: the primary table first."""
     primary = ports.table.read() if asked.primary else None
     secondaries = sources = None
+    looked_wall_ms = wall_ms()  # also where no secondary table is read: it may get some later
     if asked.tables or asked.remembered:
         assert ports.secondaries is not None, "this sink has no secondary tables"
-        secondaries = _read_secondaries(ports.secondaries, asked, wall_ms())
+        secondaries = _read_secondaries(ports.secondaries, asked)
     if asked.sources:
         sources = _describe_sources(ports.topics, start_at, first_start=asked.first_start)
-    return Looked(primary, secondaries, sources)
+    return Looked(primary, secondaries, sources, looked_wall_ms)
 
 
-def _read_secondaries(
-    secondaries: AllSecondaryTables, asked: Look, wall_ms: int
-) -> SecondariesRead:
+def _read_secondaries(secondaries: AllSecondaryTables, asked: Look) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.find_missing_tables(asked.remembered) if asked.remembered else {}
     views, troubles = _split_off_errors({**gone, **secondaries.try_read_views(asked.tables)})
-    return SecondariesRead(views, wall_ms, troubles)
+    return SecondariesRead(views, troubles)
 
 
 def _split_off_errors(

@@ -74,6 +74,7 @@ from headgate.coordinator.secondary_pending_commits import (
     pending_commits_without,
     require_secondaries_own_and_not_ahead,
     split_pending_at_claim,
+    with_unknown_ages_begun,
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.state import (
@@ -195,13 +196,15 @@ def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str
 def on_look_before_claim(state: State, found: Looked, now_ms: int) -> Step:
     """PENDING-9: judge the secondary tables, and claim. Raises the ``StopSink`` error of one that
     is not in order."""
-    recovery, view = _recovery_of(state), _primary_to_claim(state)
-    state = replace(state, recovery=replace(recovery, found=replace(found, primary=view)))
+    view = _primary_to_claim(state)
+    recovery = replace(_recovery_of(state), found=replace(found, primary=view))
+    # whether or not there are tables to read: what the epoch decides for new ones has an age, too
+    state = replace(state, recovery=recovery, wall_ahead_ms=recovery.wall_ms - now_ms)
     tells: tuple[LogLine, ...] = ()
     if found.secondaries is not None:
         if missing := unanswered_needed_secondaries(state, found.secondaries):
             return wait_and_retry(state, now_ms, f"not reachable: {', '.join(missing)}")
-        state, tells = _judge_secondaries(state, found.secondaries, now_ms)
+        state, tells = _judge_secondaries(state, found.secondaries)
         error = _foreign_secondary_error(state, found.secondaries)
         # Others may have claimed and delivered between the two reads: the error is believed when
         # a second pair of reads shows it again.
@@ -231,9 +234,7 @@ def unanswered_needed_secondaries(state: State, given: SecondariesRead) -> tuple
     return tuple(name for name in _needed_secondaries(state) if name not in given.views)
 
 
-def _judge_secondaries(
-    state: State, given: SecondariesRead, now_ms: int
-) -> tuple[State, tuple[LogLine, ...]]:
+def _judge_secondaries(state: State, given: SecondariesRead) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1, LEDGER-2: find out what the claim suspends and forgets. Raises what stops."""
     recovery, needed = _recovery_of(state), _needed_secondaries(state)
     record = record_to_resume_from(_primary_to_claim(state), state.settings)
@@ -244,11 +245,7 @@ def _judge_secondaries(
     suspended = _find_suspensions(state, given, needed)
     anew = find_missing_tables_to_recreate(state, given.troubles) - recovery.suspended.keys()
     all_suspended = {**recovery.suspended, **suspended}
-    judged = replace(
-        state,
-        wall_ahead_ms=given.wall_ms - now_ms,
-        recovery=replace(recovery, suspended=all_suspended, forgotten=anew),
-    )
+    judged = replace(state, recovery=replace(recovery, suspended=all_suspended, forgotten=anew))
     return judged, (*suspended_tables_log_lines(suspended), *dropped_tables_log_lines(anew))
 
 
@@ -286,7 +283,7 @@ def _find_suspensions(
         error = find_table_trouble(secondary, state, {}) if name not in known else None
         if error is not None:
             troubles[name] = error
-    found = suspensions_for(state, troubles, given.wall_ms)
+    found = suspensions_for(state, troubles, _recovery_of(state).wall_ms)
     require_not_too_many_suspended({**before, **found})
     return found
 
@@ -386,9 +383,8 @@ def claim_with_pending_commits(
     before = (
         find_undelivered_commits(stored.pending_commits, secondaries, view.uuid) if stored else ()
     )
-    late = find_overdue_commits(
-        before, recovery.secondaries_read_wall_ms, state.settings.claim_age_max_ms
-    )
+    before = with_unknown_ages_begun(before, recovery.wall_ms)
+    late = find_overdue_commits(before, recovery.wall_ms, state.settings.claim_age_max_ms)
     late = tuple(dict.fromkeys((*late, *pending_commits_of_tables(before, recovery.forgotten))))
     routed, named = state.identity.routed, state.identity.secondaries
     claimable = {n: each for n, each in secondaries.items() if n in named or not routed}

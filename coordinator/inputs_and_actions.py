@@ -41,13 +41,12 @@ class LeadershipGained:
 
 @dataclass(frozen=True, slots=True)
 class SecondariesRead:
-    """Brings ``views`` by table name, of those that answered; ``wall_ms`` is the time (epoch).
+    """Brings ``views`` by table name, of those that answered.
 
     ``troubles``: the errors of tables that the sink can do without (rule SUSPEND-1).
     """
 
     views: Mapping[str, TableView]
-    wall_ms: int
     troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
 
 
@@ -89,11 +88,15 @@ class SourcesDescribed:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """Brings what ``Look`` asked for; ``None``: it did not ask."""
+    """Brings what ``Look`` asked for; ``None``: it did not ask.
+
+    ``wall_ms``: the time (epoch), which each answer to a ``Look`` tells.
+    """
 
     primary: TableView | None = None
     secondaries: SecondariesRead | None = None
     sources: SourcesDescribed | None = None
+    wall_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

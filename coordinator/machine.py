@@ -109,6 +109,7 @@ from headgate.coordinator.recovery import (
     fit_offsets_to_sources,
     judge_attempt,
     newest_epoch,
+    require_record_not_too_large,
     require_sources_fit_in_start,
     require_sources_unshared,
 )
@@ -118,6 +119,7 @@ from headgate.coordinator.repeated_refusals import (
 )
 from headgate.coordinator.schema_changes import (
     ask_for_table_changes,
+    must_end_come_first,
     on_proposal,
     on_table_evolved,
     on_tables_changed,
@@ -267,7 +269,7 @@ def _on_look_while_delivering(state: State, found: Looked, now_ms: int) -> Step:
         state, actions = on_primary_read(state, found.primary, now_ms)
         if state.phase is not Phase.DELIVERING:
             return state, actions
-    return on_secondaries_read(state, found.secondaries or SecondariesRead({}, 0), now_ms)
+    return on_secondaries_read(state, found.secondaries or SecondariesRead({}), now_ms)
 
 
 # ------------------------------------------------------------------------------------ leadership
@@ -307,7 +309,9 @@ def _on_tick(state: State, now_ms: int) -> Step:
             _retry_failed_call(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
         )
     match state.phase:
-        case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms):
+        case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms) and not must_end_come_first(
+            state, now_ms
+        ):
             return ask_for_table_changes(state)
         case Phase.OPEN if state.is_due(Timer.END, now_ms) or is_size_limit_reached(state):
             return look_before_end(state, now_ms)
@@ -488,6 +492,10 @@ def _on_look_before_end(state: State, found: Looked, now_ms: int) -> Step:
     if found.secondaries is not None:
         state, tells = on_look_at_secondaries(state, found.secondaries, now_ms)
     assert found.sources is not None
+    if found.primary is None and found.sources.topics.keys() - term_of(state).sources.topic_ids:
+        # TABLE-5: another sink may have begun on a new topic since the table was read
+        asking, actions = ask_look(state, Look(primary=True, sources=True))
+        return asking, (*tells, *actions)
     ended, actions = append_end_and_start(state, found.sources, now_ms)
     return ended, (*tells, *actions)
 
@@ -523,6 +531,10 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
         require_sources_fit_in_start(
             fit.restricted_to(p for p in fit if p.topic in sources.topics), all_ids
         )
+        stored = term.primary.view.record
+        assert stored is not None
+        # START need not name what is gone, as the next commit does
+        require_record_not_too_large(replace(stored, offsets=fit, topic_ids=all_ids))
     progress = term.progress.with_next_transaction(fit)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(

@@ -117,6 +117,17 @@ def _may_columns_change(state: State, proposal: Proposal) -> bool:
     return proposal.table not in (primary.table, *state.identity.secondaries)
 
 
+def must_end_come_first(state: State, now_ms: int) -> bool:
+    """Return whether END goes before a table update that is due as well.
+
+    It does in a transaction that has had an answer: proposals may come during each update, for
+    ever.
+    """
+    term = term_of(state)
+    answered = term.changes.answered_in == term.progress.number
+    return answered and state.is_due(Timer.END, now_ms)
+
+
 def ask_for_table_changes(state: State) -> Step:
     """SCHEMA-3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
@@ -192,7 +203,9 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
         state = state.with_deadline(Timer.CHANGES, None)
     term = replace(
         term,
-        changes=replace(term.changes, tables=None, proposals=left),
+        changes=replace(
+            term.changes, tables=None, proposals=left, answered_in=term.progress.number
+        ),
     )
     state = state.with_end_due_by(soon_ms)
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()

@@ -16,7 +16,7 @@ from enum import Enum
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
-from headgate.control_protocol.errors import HeadgateError, MissingRights
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import (
@@ -71,8 +71,8 @@ from headgate.coordinator.status_validation import (
 )
 from headgate.coordinator.table_checks import AT_ONCE, is_tag_renewal_due
 from headgate.coordinator.table_suspension import (
-    REFUSALS_MAX,
     commits_of_receiving_tables,
+    count_refused_stagings,
     pending_commits_of_tables,
     reopen_resumed_tables,
     resuming_tables_needing_empty_commit,
@@ -125,7 +125,7 @@ def find_expiring_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...
     nobody delivers then."""
     if not term_of(state).delivery.pending:
         return ()
-    wall_ms = now_ms + state.wall_ahead_ms
+    wall_ms = state.wall_ms(now_ms)
     return find_overdue_commits(
         term_of(state).delivery.pending, wall_ms, state.settings.claim_age_max_ms
     )
@@ -232,7 +232,7 @@ def stage_or_commit(
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover_from_table(state, _TOO_MANY)
     attempt = replace(attempt, record=attempt.record.with_pending(pending_commits))
-    wall_ms = now_ms + state.wall_ahead_ms
+    wall_ms = state.wall_ms(now_ms)
     drafts = tuple(
         Staging(
             table=term.delivery.secondaries[name],
@@ -260,8 +260,11 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
     term = term_of(state)
     attempt = term.delivery.decision
     assert attempt is not None
+    asked = {draft.table.table for draft in term.delivery.drafts}
+    state, suspending = count_refused_stagings(state, given.troubles, asked)
     if given.troubles:
-        return _on_staging_failed(state, given.troubles, now_ms)
+        return _on_staging_failed(state, given.troubles, suspending, now_ms)
+    term = term_of(state)
     if is_attempt_too_old(state, attempt, now_ms):  # TOKEN-1: the answer may have taken long
         return recover_from_table(state, _TOO_OLD)
     pending_commits = (*attempt.record.pending_commits, *given.pending_commits)
@@ -273,18 +276,23 @@ def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
     return moved, (CommitTable(attempt),)
 
 
-def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_ms: int) -> Step:
-    """SUSPEND-1: judge again, without the tables that cannot take the drafts."""
-    rights_only = all(isinstance(error, MissingRights) for error in troubles.values())
-    if rights_only and state.call.failures < REFUSALS_MAX:
+def _on_staging_failed(
+    state: State,
+    troubles: Mapping[str, HeadgateError],
+    suspending: Mapping[str, HeadgateError],
+    now_ms: int,
+) -> Step:
+    """SUSPEND-1: judge again, without the tables that cannot take the drafts; where none has a
+    ``suspending`` trouble, ask once more."""
+    if not suspending:
         return wait_and_retry(
             state, now_ms, "; ".join(error.message for error in troubles.values())
         )
-    found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
+    found = suspensions_for(state, suspending, state.wall_ms(now_ms))
     recovering, actions = recover_from_table(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
-    return replace(recovering, suspicion=state.suspicion.with_troubled_tables(found)), (
+    return replace(recovering, suspicion=recovering.suspicion.with_troubled_tables(found)), (
         *suspended_tables_log_lines(found),
         *actions,
     )
@@ -304,7 +312,8 @@ def on_read_for_staging(state: State, given: SecondariesRead, now_ms: int) -> St
     """Ask for the same drafts again, if the tables are still the same."""
     term = term_of(state)
     if given.troubles:
-        return _on_staging_failed(state, given.troubles, now_ms)
+        state, suspending = count_refused_stagings(state, given.troubles, given.troubles)
+        return _on_staging_failed(state, given.troubles, suspending, now_ms)
     for draft in term.delivery.drafts:
         name = draft.table.table
         if state.identity.routed and name not in given.views:
@@ -621,7 +630,7 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
     ]
     if not pending:
         return
-    wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
+    wall_ms, age_max_ms = state.wall_ms(now_ms), state.settings.claim_age_max_ms
     rows = sum(pending_commit.record_count for pending_commit in pending)
     tables = ", ".join(sorted({pending_commit.table for pending_commit in pending}))
     yield f"{rows} rows stay pending for {tables}, and are tried again"

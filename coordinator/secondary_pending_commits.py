@@ -19,6 +19,9 @@ Secondaries = Mapping[str, TableView]
 EXPIRED_MAX = 1_000
 """A record names up to so many expired pending commits one by one (rule PENDING-8)."""
 
+_WALL_MS_MIN = 1_000_000_000_000
+"""No credible wall clock shows an earlier time (2001)."""
+
 
 def is_delivered(
     pending_commit: PendingCommit, secondary: TableView | None, primary_uuid: str
@@ -56,6 +59,20 @@ def find_overdue_commits(
         pending_commit
         for pending_commit in pending_commits
         if pending_commit.manifest and wall_ms - pending_commit.since_ms > age_max_ms
+    )
+
+
+def with_unknown_ages_begun(
+    pending_commits: Iterable[PendingCommit], wall_ms: int
+) -> tuple[PendingCommit, ...]:
+    """PENDING-8: let the age of those begin now that were decided without a credible wall clock.
+
+    Earlier versions decided some by a clock that counts from the machine's boot, and a machine may
+    not know the time yet when it decides. They would expire seconds after the decision.
+    """
+    return tuple(
+        replace(each, since_ms=wall_ms) if each.manifest and each.since_ms < _WALL_MS_MIN else each
+        for each in pending_commits
     )
 
 

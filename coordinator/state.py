@@ -294,13 +294,17 @@ class SchemaChanges:
     tables: Tables | None = None
     """The answer that was said and not heard yet: set only in EVOLVING."""
 
+    answered_in: TransactionNumber = TransactionNumber(0)
+    """The transaction that was open when an answer was heard last."""
+
     refused: tuple[Refusal, ...] = ()
     """What becomes no column, each field once, small enough for every START."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedAccess:
-    """Counts how often in a row a table could not be read, or delivered to, for want of rights."""
+    """Counts how often in a row a table could not be read, staged for, or delivered to, for want of
+    rights."""
 
     times: int
 
@@ -316,11 +320,14 @@ class AccessRefusals:
     reads: Mapping[str, RefusedAccess] = field(default_factory=dict)
     deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
     """Apart from reads, which are often allowed where deliveries are not."""
+    stagings: Mapping[str, RefusedAccess] = field(default_factory=dict)
+    """Of manifests, which the storage refuses, and not the catalog."""
 
     def without_tables(self, tables: Collection[str]) -> AccessRefusals:
         return AccessRefusals(
             {name: each for name, each in self.reads.items() if name not in tables},
             {name: each for name, each in self.deliveries.items() if name not in tables},
+            {name: each for name, each in self.stagings.items() if name not in tables},
         )
 
     def restricted_to_pending_tables(self) -> AccessRefusals:
@@ -329,6 +336,7 @@ class AccessRefusals:
         return AccessRefusals(
             {name: each for name, each in self.reads.items() if each.oldest},
             {name: each for name, each in self.deliveries.items() if each.oldest},
+            {name: each for name, each in self.stagings.items() if each.oldest},
         )
 
 
@@ -653,9 +661,10 @@ class Recovery:
         return self.found.secondaries.views if self.found.secondaries else {}
 
     @property
-    def secondaries_read_wall_ms(self) -> int:
-        """Return the wall time at which they did; 0 if none was read."""
-        return self.found.secondaries.wall_ms if self.found.secondaries else 0
+    def wall_ms(self) -> int:
+        """Return the wall time of the look before the claim."""
+        assert self.found.wall_ms is not None, "nothing has an age by a clock that nobody asked"
+        return self.found.wall_ms
 
     @property
     def stamp(self) -> str:
@@ -815,11 +824,16 @@ class State:
     """What an operator said while there was no term to remember it: never set in one (PAUSE-1)."""
     table_uuid: str | None = None
     """Of the table that it claimed last: another one was created in its place (TABLE-2)."""
-    wall_ahead_ms: int = 0
+    wall_ahead_ms: int | None = None
     """What the wall clock was ahead of the monotonic one at the last claim: where it jumps later,
-    nothing grows older."""
+    nothing grows older. Set in each term."""
     refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     """Partitions whose ranges are refused again and again, in this epoch or before (RANGE-3)."""
+
+    def wall_ms(self, now_ms: int) -> int:
+        """Return the wall time, by the clock as the last claim found it (PENDING-8)."""
+        assert self.wall_ahead_ms is not None, "nothing has an age by a clock that nobody asked"
+        return now_ms + self.wall_ahead_ms
 
     def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
         """Set a deadline, or clear it (``None``)."""

@@ -59,20 +59,26 @@ def look_before_end(state: State, now_ms: int) -> Step:
 def on_look_at_primary(state: State, view: TableView) -> State:
     """Note whether others moved the table; the next commit finds out more (OUTCOME-2).
 
-    Where its owner wants its data now, the next START says (TOKEN-1).
+    Where its owner wants its data now, the next START says (TOKEN-1); what other sinks read counts
+    for new topics (TABLE-5).
     """
     term = term_of(state)
     known = term.primary.view
-    found = term.primary.with_view(_with_location(known, view))
+    found = term.primary.with_view(_with_location_and_others(known, view))
     found = found.with_branch_moved_by_others() if _have_others_moved_branch(known, view) else found
     return replace(state, term=replace(term, primary=found))
 
 
-def _with_location(known: TableView, found: TableView) -> TableView:
-    """Return the table as it is known, with its data where it was just found."""
+def _with_location_and_others(known: TableView, found: TableView) -> TableView:
+    """Return the table as it is known, with its data and other sinks as they were just found."""
     if found.uuid != known.uuid:
         return known
-    return replace(known, location=found.location, data_location=found.data_location)
+    return replace(
+        known,
+        location=found.location,
+        data_location=found.data_location,
+        others=found.others,
+    )
 
 
 def on_look_at_secondaries(
@@ -90,7 +96,7 @@ def on_look_at_secondaries(
         if name in given.views
     )
     found = {
-        n: _with_location(known, given.views[n])
+        n: _with_location_and_others(known, given.views[n])
         for n, known in before.delivery.secondaries.items()
         if n in given.views
     }

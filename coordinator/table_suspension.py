@@ -259,6 +259,22 @@ def suspend_undeliverable_tables(
     )
 
 
+def count_refused_stagings(
+    state: State, troubles: Mapping[str, HeadgateError], asked: Collection[str]
+) -> tuple[State, dict[str, HeadgateError]]:
+    """SUSPEND-1: return the troubles of staging that suspend their tables, others counted.
+
+    ``asked`` are the tables to stage for; those without trouble were not refused.
+    """
+    term = term_of(state)
+    refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
+    known = term.suspensions.refused_access
+    stagings = _count_refused_access(known.stagings, refused, asked, term.delivery.pending)
+    early = {n for n in refused if stagings[n].times < REFUSALS_MAX}
+    state = _with_refused_access(state, replace(known, stagings=stagings))
+    return state, {n: error for n, error in troubles.items() if n not in early}
+
+
 def _count_refused_access(
     known: Mapping[str, RefusedAccess],
     refused: Collection[str],
@@ -292,7 +308,7 @@ def suspend_or_forget_tables(
         state, anew - term_of(state).suspensions.suspended.keys()
     )
     term = term_of(state)
-    found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
+    found = suspensions_for(state, troubles, state.wall_ms(now_ms))
     suspended = {**term.suspensions.suspended, **found}
     require_not_too_many_suspended(suspended)
     refused = term.suspensions.refused_access.without_tables(suspended)
@@ -380,7 +396,7 @@ def suspend_overdue_tables(
     term, named = term_of(state), secondaries_named_by_start(state)
     if not (state.identity.routed and state.identity.secondaries):
         return state, ()
-    wall_ms = now_ms + state.wall_ahead_ms
+    wall_ms = state.wall_ms(now_ms)
     weary = {
         d.table
         for d in find_overdue_commits(pending, wall_ms, state.settings.claim_age_max_ms // 2)
@@ -431,7 +447,7 @@ def resume_requested_tables(
         list[LogLine](),
     )
     gone: list[str] = []
-    wall_ms = max(0, now_ms + state.wall_ahead_ms)
+    wall_ms = max(0, state.wall_ms(now_ms))
     for name in sorted(term.suspensions.resume_asked & suspended.keys()):
         view, error = given.views.get(name), given.troubles.get(name)
         if isinstance(error, TableMissing) and state.identity.makes:

@@ -7,7 +7,7 @@ is not announced is kept, announced or dropped only as a whole (POSITION-3).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import ceil
 
@@ -39,6 +39,7 @@ from headgate.participant.state import (
     SourceEnds,
     State,
     Timer,
+    Work,
 )
 
 Step = tuple[State, tuple[Action, ...]]
@@ -199,16 +200,13 @@ def with_batch_written(state: State, written: BatchWritten) -> State:
         own = owned[partition]
         assert own.work is not None
         owned[partition] = replace(own, work=_extend_range(own.work, result))
-    failed = work.failed - written.partitions.keys()
     work = replace(
-        work,
+        _without_failure_of(work, written.partitions.keys()),
         owned=owned,
         files=(*work.files, *written.files),
         quarantine_files=(*work.quarantine_files, *written.quarantined),
         secondary_files=_merge_files(work.secondary_files, written.secondary_files),
         troubles={**work.troubles, **written.troubles},
-        failed=failed,
-        failure=work.failure if failed else None,
     )
     run = replace(state.run, record_bytes=_mean_record_bytes(written, state.run.record_bytes))
     return _with_batch_cleared(replace(state, work=work), run)
@@ -225,6 +223,12 @@ def with_batch_ended_and_retries_reset(state: State, *, last_read_done: bool) ->
 def _with_batch_cleared(state: State, run: BatchRun) -> State:
     """Return the state with this run and without its batch; the outcome will be ignored."""
     return replace(state, run=replace(run, batch=None)).with_deadline(Timer.BATCH, None)
+
+
+def _without_failure_of(work: Work, partitions: Collection[TopicPartition]) -> Work:
+    """Forget that a batch of these failed: what it was to read is read, or is somebody else's."""
+    failed = work.failed.difference(partitions)
+    return replace(work, failed=failed, failure=work.failure if failed else None)
 
 
 def _mean_record_bytes(written: BatchWritten, fallback: float) -> float:
@@ -409,7 +413,7 @@ def with_gained_partitions(
 def without_lost_partitions(state: State, gone: frozenset[TopicPartition]) -> State:
     owned = {partition: own for partition, own in state.work.owned.items() if partition not in gone}
     work = replace(state.work, owned=owned, leaving=state.work.leaving - gone)
-    return replace(state, work=work)
+    return replace(state, work=_without_failure_of(work, gone))
 
 
 def with_leaving_partitions(state: State, partitions: frozenset[TopicPartition]) -> State:
@@ -432,12 +436,16 @@ def with_settled_positions(
     """Apply C, once the own late statuses are judged, to the positions (POSITION-2, POSITION-3)."""
     # Files mix partitions: if one position is wrong, no file can be kept. Moving only that position
     # would announce the others' offsets with files that hold the wrong one's rows as well.
-    if any(_contradicts_position(settled_offsets, p, own) for p, own in state.work.owned.items()):
+    wrong = [
+        p for p, own in state.work.owned.items() if _contradicts_position(settled_offsets, p, own)
+    ]
+    if wrong:
         state = drop_unannounced_work(state)
         moved = {
             p: _with_position_reset(p, own, settled_offsets) for p, own in state.work.owned.items()
         }
-        state = replace(state, work=replace(state.work, owned=moved))
+        work = replace(state.work, owned=moved)
+        state = replace(state, work=_without_failure_of(work, wrong))
     learned = _with_first_settled_positions(state.work.owned, settled_offsets, settled_to)
     return replace(state, work=replace(state.work, owned=learned))
 
@@ -601,17 +609,25 @@ def build_presence(
 
 
 def buffered_amounts_with_next_batch(state: State) -> BufferedAmounts:
-    """Return what is read and not announced, and what the next batch will read.
+    """Return what is read and not announced, and what the running batch, or the next one, reads.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
     """
     ranges = [own.work for own in state.work.owned.values() if own.work]
     # Records that wait for columns do not hasten END.
     there = {} if state.needs.open else find_backlog(state)
-    waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
+    waiting = min(sum(map(len, there.values())), _records_of_next_batch_max(state))
     records = sum(len(each.range) for each in ranges) + waiting
     octets = sum(each.bytes_read for each in ranges) + round(waiting * state.run.record_bytes)
     return BufferedAmounts(records, octets)
+
+
+def _records_of_next_batch_max(state: State) -> int:
+    """Return what END would still find read: of a backlog that is held back, only what a batch
+    reads now (BATCH-3)."""
+    if Timer.PACE not in state.deadlines:
+        return batch_records_max(state)
+    return sum(map(len, state.run.batch.ranges.values())) if state.run.batch else 0
 
 
 def filled_eighths_of_commit_limit(state: State) -> int:

@@ -116,6 +116,8 @@ Step = tuple[State, tuple[Action, ...]]
 
 def step(state: State, given: Input, now_ms: int) -> Step:
     """Process one input, then whatever is due now: an answer, a release, the next batch."""
+    if is_due(state.deadlines, Timer.PACE, now_ms):
+        state = state.with_deadline(Timer.PACE, None)
     state, actions = _dispatch(state, given, now_ms)
     state, more = _begin_due_work(state, now_ms)
     return state, (*actions, *more)

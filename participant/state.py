@@ -152,7 +152,8 @@ class Timer(StrEnum):
     RETRY = "retry"
     """Not before it is a failed batch read again (BATCH-1)."""
     PACE = "pace"
-    """Not before it does the next batch begin, where reading is bounded (BATCH-3)."""
+    """Not before it does the next batch begin, where reading is bounded (BATCH-3); set only until
+    then."""
     RESEND = "resend"
     """What was not heard by then is appended again (LOG-1)."""
     BATCH = "batch"
@@ -214,7 +215,8 @@ class Work:
     failure: str | None = None
     """Why the last batch failed: set exactly while ``failed`` names partitions."""
     failed: frozenset[TopicPartition] = frozenset()
-    """Of a failed batch, until a later one has read them: nobody may take them for idle."""
+    """Owned ones of a failed batch, until a later one has read them, or a settlement moves them:
+    nobody may take them for idle."""
     announced_limit_steps: int = 0
     """The last step towards a limit that was said of this work (COMMIT-5)."""
 

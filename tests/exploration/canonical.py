@@ -201,6 +201,7 @@ class Canon:
             tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
             deadlines.get(CoordinatorTimer.CHANGES),
             term.changes.tables and self._event(None, term.changes.tables),
+            term.changes.answered_in == term.progress.number,
         )
 
     def _answer(self, answer: Answer) -> Hashable:

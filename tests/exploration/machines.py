@@ -158,8 +158,9 @@ def _coordinator_calls(
             start = Offsets(dict.fromkeys(bounds.partitions, 0))
             return world, c.Looked(
                 world.view() if action.primary else None,
-                c.SecondariesRead(views, NOW_MS) if action.tables else None,
+                c.SecondariesRead(views) if action.tables else None,
                 c.SourcesDescribed(bounds.topics, start) if action.sources else None,
+                NOW_MS,
             )
         case c.CommitTable(attempt):
             return world.seated(index, replace(seat, calls=(attempt,))), None

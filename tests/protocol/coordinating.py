@@ -87,7 +87,7 @@ _Request = (
     | ChangeTables
     | Append
 )
-WALL_AHEAD_MS = 1_000_000_000
+WALL_AHEAD_MS = 1_700_000_000_000
 _STEPS_MAX = 50
 
 
@@ -178,12 +178,13 @@ class Coordinator:
             return
         self.pending = None
         views = dict(self.secondaries)
-        read = read or SecondariesRead(views, self.now_ms + WALL_AHEAD_MS)
+        read = read or SecondariesRead(views)
         self.given(
             Looked(
                 self.table if asked.primary else None,
                 read if asked.tables or asked.remembered else None,
                 self.sources_described() if asked.sources else None,
+                self.now_ms + WALL_AHEAD_MS,
             )
         )
 

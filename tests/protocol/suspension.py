@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.following import deciding, secondary
 from protocol.values import ALICE, P0, P1, SINK, data_file, record, view
 
@@ -92,4 +92,4 @@ def reads(
 ) -> None:
     made.pending = None
     views = {found.table: found for found in tables}
-    made.looks(read=SecondariesRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))
+    made.looks(read=SecondariesRead(views, troubles or {}))

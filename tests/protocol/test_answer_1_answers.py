@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from protocol.participating import SETTINGS, Participant, claimed, started
 from protocol.values import BOB, P0, P1, P2, gain, offsets
 
@@ -122,6 +123,30 @@ def test_f23_a_writers_failure_is_answered_with_its_reason() -> None:
 
     assert participant.status.failure == "disk full"
     assert participant.status.tables == ()
+
+
+@pytest.mark.parametrize("by_settlement", [False, True])
+def test_what_failed_is_forgotten_with_a_partition_that_others_have_read(
+    *, by_settlement: bool
+) -> None:
+    """Every later status named it *unknown* for the old reason, though it was idle."""
+    participant = Participant.writing(AT)
+    participant.waits(100)
+    participant.source_ends({P0: 10, P1: 120})
+    participant.batch_failed("disk full")
+    done = AT.with_offsets({P1: 120})
+    if by_settlement:
+        participant.ack(1, done, participant.next_offset)
+    else:
+        participant.owns(P0)
+        participant.owns(P0, P1)
+        participant.hears_itself()
+        participant.ack(1, done, participant.next_offset)
+    participant.waits(SETTINGS.retry_backoff_ms)
+    answer = participant.answers(1, {P0: 10, P1: 120})
+
+    assert claimed(answer) == {P0: (10, 10), P1: (120, 120)}
+    assert (answer.unknown, answer.failure) == (frozenset(), None)
 
 
 def test_a_partition_whose_end_cannot_be_asked_is_not_idle() -> None:

@@ -9,13 +9,16 @@ from protocol.participating import SETTINGS, Participant, started
 from protocol.values import P0, offsets
 
 from headgate.control_protocol.events import Limits, Presence, PresenceKind
+from headgate.participant.settings import ParticipantSettings
 
 LARGE = replace(SETTINGS, batch_records_max=1_000)
 
 
-def writing(limits: Limits, *, others: bool = False) -> Participant:
+def writing(
+    limits: Limits, *, others: bool = False, settings: ParticipantSettings = LARGE
+) -> Participant:
     """It owns one partition, of two if there are others."""
-    participant = Participant(settings=LARGE)
+    participant = Participant(settings=settings)
     participant.owns(P0)
     participant.hears_itself()
     at = offsets(0, 0) if others else offsets(0)
@@ -70,3 +73,19 @@ def test_after_its_answer_it_begins_anew() -> None:
     participant.hears(start, transaction=2)
 
     assert told(participant, 560) == [(110, 1_100)]
+
+
+def test_one_that_may_read_no_faster_tells_of_no_more_than_end_would_bring() -> None:
+    """Else the backlog that it holds back would end each transaction at once (BATCH-3)."""
+    paced = replace(LARGE, records_per_second_max=50)
+    participant = writing(Limits(commit_records=800), settings=paced)
+    assert told(participant, 100_000) == [(500, 0)], "the batch that runs"
+    participant.batch_written()
+    participant.answers(1, {P0: 100_000})
+    participant.hears_itself()
+    start = replace(started(2, offsets(500), 1, 0), limits=Limits(commit_records=800))
+    participant.hears(start, transaction=2)
+    assert told(participant, 100_000) == [], "the next one is held back"
+    participant.waits(10_000)
+    participant.source_ends({P0: 100_000})
+    assert participant.presence.buffered_records == 500

@@ -278,7 +278,7 @@ def test_pending_7_a_catalog_that_is_away_for_a_moment_suspends_nobody() -> None
     made.given(ManifestsStaged(pending_commits))
     made.until(Phase.DELIVERING)
     made.reads()
-    made.looks(read=SecondariesRead({ASIDE: made.secondaries[ASIDE]}, made.now_ms))
+    made.looks(read=SecondariesRead({ASIDE: made.secondaries[ASIDE]}))
     made.pending = None
     assert made.term.suspensions.suspended == {}
     assert made.phase is Phase.OPEN
@@ -393,7 +393,7 @@ def filled(*names: str) -> Coordinator:
 def test_fresh_2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
     made = filled(ORDERS, CLICKS, ASIDE)
     assert made.reads_tables == (CLICKS, ORDERS)
-    made.looks(read=SecondariesRead({ORDERS: delivered(ORDERS, 5)}, made.now_ms))
+    made.looks(read=SecondariesRead({ORDERS: delivered(ORDERS, 5)}))
     assert ORDERS in made.term.delivery.secondaries
     assert CLICKS not in made.term.delivery.secondaries
     assert made.term.suspensions.suspended == {}, "nothing goes there"
@@ -408,14 +408,14 @@ def test_fresh_2_not_all_tables_are_looked_at_at_once() -> None:
     names = [f"lake.t{n:03}" for n in range(AT_ONCE + 5)]
     made = filled(*names)
     assert made.reads_tables == tuple(names[:AT_ONCE])
-    made.looks(read=SecondariesRead({}, made.now_ms))
+    made.looks(read=SecondariesRead({}))
     assert made.term.delivery.unseen == tuple(names[AT_ONCE:])
 
 
 def test_fresh_2_what_this_lead_has_never_delivered_is_not_known() -> None:
     made = filled(ORDERS, CLICKS)
     rolled_back = replace(delivered(CLICKS, 5), lineage=Lineage.ROLLED_BACK)
-    made.looks(read=SecondariesRead({ORDERS: table(), CLICKS: rolled_back}, made.now_ms))
+    made.looks(read=SecondariesRead({ORDERS: table(), CLICKS: rolled_back}))
     assert not {ORDERS, CLICKS} & made.term.delivery.secondaries.keys()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.following import PRIMARY, deciding, pending, secondary
 from protocol.values import ALICE, P0, P1, SINK, TABLE, data_file, folder, offsets, view
 
@@ -78,7 +78,7 @@ def announces(
 def reads(made: Coordinator, *tables: TableView) -> None:
     made.pending = None
     views = {found.table: found for found in tables}
-    made.looks(read=SecondariesRead(views, made.now_ms + WALL_AHEAD_MS))
+    made.looks(read=SecondariesRead(views))
 
 
 def settlement(made: Coordinator) -> Settlement:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
+from protocol import suspension
+from protocol.coordinating import EPOCH, IDENTITY, SETTINGS, WALL_AHEAD_MS, Coordinator
 from protocol.following import (
     ONE,
     OTHER,
@@ -216,7 +217,7 @@ def reads(
     assert made.reads_tables == (ONE,)
     made.pending = None
     views = {each.table: each for each in found}
-    made.looks(read=SecondariesRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))
+    made.looks(read=SecondariesRead(views, troubles or {}))
 
 
 def test_a_routed_table_that_the_one_before_did_not_get_to_is_read_and_moved() -> None:
@@ -247,3 +248,28 @@ def test_a_routed_table_that_cannot_be_read_is_asked_for_again(
     judges(made)
     reads(made, secondary(ONE, EPOCH - 2, 2))
     assert made.wants(CommitTable)
+
+
+def test_what_a_claim_without_tables_to_read_has_decided_is_as_old_as_its_files() -> None:
+    """It had not asked the wall clock: its first decisions expired with the next claim."""
+    made = Coordinator(settings=AGEING, identity=replace(IDENTITY, routed=True, makes_anew=True))
+    made.until(Phase.COLLECTING)
+    assert (made.term.delivery.secondaries, made.table.filled) == ({}, {})
+    suspension.announces(made)
+    suspension.reads(made, suspension.table())
+    (draft,) = made.only(StageManifests).drafts
+    assert 0 <= made.now_ms + WALL_AHEAD_MS - draft.since_ms <= SETTINGS.commit_interval_ms * 2
+
+
+def test_what_was_decided_by_no_wall_clock_is_as_old_as_the_claim_that_finds_it() -> None:
+    """Only that is known: earlier versions decided some by a clock that counts from the boot."""
+    coordinator = owing(NOW_MS - 1_000_000)
+    coordinator.until(Phase.CLAIMING)
+    claim = coordinator.attempt.record
+    assert [each.since_ms for each in claim.pending_commits] == [NOW_MS]
+    assert claim.expired == ()
+    coordinator.until(Phase.OPEN)
+    heir = following(secondaries=(secondary(ONE, EPOCH - 1, 2), secondary(OTHER)), settings=AGEING)
+    heir.table, heir.now_ms = coordinator.table, coordinator.now_ms + AGE_MS + 1
+    heir.until(Phase.CLAIMING)
+    assert [each.rows for each in heir.attempt.record.expired] == [2]

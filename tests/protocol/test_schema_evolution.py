@@ -14,6 +14,7 @@ from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, TABLE, offse
 from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchNeeds, BatchWritten, EvolvedTable, PartitionResult
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
@@ -337,6 +338,23 @@ def test_schema_3_the_answer_is_said_until_it_is_heard_and_then_end_comes_soon()
     assert (
         coordinator.state.deadlines[Timer.END] <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
     )
+
+
+def test_schema_3_proposals_that_keep_coming_do_not_hold_back_the_end_that_comes_soon() -> None:
+    """One came during each update: nothing was committed any more, whatever the interval."""
+    coordinator = asked()
+    coordinator.waits(GATHERING_MS)
+    for number in (2, 3):
+        coordinator.evolves()
+        tables = coordinator.only(Append)
+        transaction = coordinator.term.progress.number
+        coordinator.hears(proposal(number), ALICE, transaction=transaction)
+        coordinator.hears_itself(tables)
+        coordinator.waits(SETTINGS.rebalance_delay_ms)
+        assert coordinator.phase is Phase.PREPARING
+        coordinator.until(Phase.OPEN)
+        coordinator.waits(0)
+        assert coordinator.wants(EvolveTable), "it follows the settlement"
 
 
 def test_schema_3_starts_and_commits_after_it_are_of_the_new_schema() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
 from protocol.following import secondary
 from protocol.suspension import (
     ASIDE,
@@ -35,14 +35,17 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.inputs_and_actions import (
+    CallFailed,
     CommitTable,
     DeliveriesAnswered,
     DeliverPendingCommits,
     ManifestsStaged,
+    SecondariesRead,
     StageManifests,
 )
 from headgate.coordinator.phase_steps import build_start_event
 from headgate.coordinator.phases import Phase
+from headgate.coordinator.state import RefusedAccess
 from headgate.coordinator.table_suspension import REFUSALS_MAX, SUSPENDED_MAX
 
 GONE = TableMissing("there is no table lake.orders")
@@ -156,6 +159,65 @@ def test_suspend_1_one_that_cannot_be_drafted_for_ends_the_epoch_suspended() -> 
     made.until(Phase.OPEN)
     assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
     assert made.term.epoch == EPOCH + 1
+
+
+def staging(made: Coordinator) -> Coordinator:
+    """It has judged rows for one table, and wants their manifest written."""
+    announces(made)
+    reads(made, table())
+    return made
+
+
+def forbids_staging(made: Coordinator, *gone: str) -> None:
+    """No manifest can be written for that table; after the wait it is read, and asked for again."""
+    if not made.wants(StageManifests):
+        made.waits(SETTINGS.retry_backoff_max_ms)
+        made.looks(read=SecondariesRead({ORDERS: table()}))
+    made.pending = None
+    made.given(ManifestsStaged((), {ORDERS: NOT_ALLOWED, **dict.fromkeys(gone, GONE)}))
+
+
+def test_suspend_1_one_that_takes_no_manifest_again_and_again_is_suspended() -> None:
+    """What else failed meanwhile, as while the store is away, is no refusal."""
+    made = staging(collecting())
+    for _ in range(REFUSALS_MAX):
+        made.pending = None
+        made.given(CallFailed("the store does not answer"))
+        made.waits(SETTINGS.retry_backoff_max_ms)
+        made.looks(read=SecondariesRead({ORDERS: table()}))
+    for _ in range(REFUSALS_MAX - 1):
+        forbids_staging(made)
+        assert made.phase is Phase.DRAFTING
+    forbids_staging(made)
+    assert made.phase is Phase.RECOVERING
+    assert f"{ORDERS} is suspended" in made.told
+
+
+def test_suspend_1_refusals_before_a_manifest_that_was_written_do_not_count() -> None:
+    made = collecting()
+    for number in range(1, REFUSALS_MAX + 1):
+        announces(made, number=number)
+        if made.phase is Phase.COLLECTING:
+            reads(made, table())
+        forbids_staging(made)
+        assert made.phase is Phase.DRAFTING
+        made.waits(SETTINGS.retry_backoff_max_ms)
+        made.looks(read=SecondariesRead({ORDERS: table()}))
+        made.drafts()
+        made.secondaries[ORDERS] = table()
+        made.until(Phase.COLLECTING)
+
+
+def test_suspend_1_beside_one_that_is_gone_a_first_refusal_suspends_nobody() -> None:
+    """What was pending for it tells the next epoch that it was refused once."""
+    old = pending(EPOCH - 1, 4)
+    made = ledgers(old)
+    made.until(Phase.DELIVERING)
+    reads(made, secondary(ASIDE))
+    made.until(Phase.COLLECTING)
+    forbids_staging(staging(made), CLICKS)
+    assert made.state.suspicion.troubled.keys() == {CLICKS}
+    assert made.state.suspicion.refused_access.stagings == {ORDERS: RefusedAccess(1, old)}
 
 
 def delivering(view: TableView | None = None) -> Coordinator:
@@ -285,7 +347,7 @@ def test_suspend_3_one_that_cannot_be_reached_is_not_suspended_and_its_pending_c
 
 
 def test_suspend_3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -> None:
-    late = replace(pending(EPOCH - 1, 4), since_ms=0)
+    late = replace(pending(EPOCH - 1, 4), since_ms=WALL_AHEAD_MS - 600_000_000)
     settings = replace(SETTINGS, claim_age_max_ms=1_100_000_000)
     made = ledgers(late, settings=settings)
     made.until(Phase.DELIVERING)
@@ -295,7 +357,7 @@ def test_suspend_3_unless_its_pending_commits_have_waited_for_half_of_what_they_
 
 
 def test_suspend_3_one_that_received_them_at_last_is_not_overdue() -> None:
-    late = replace(pending(EPOCH - 1, 4), since_ms=0)
+    late = replace(pending(EPOCH - 1, 4), since_ms=WALL_AHEAD_MS - 600_000_000)
     made = ledgers(late, settings=replace(SETTINGS, claim_age_max_ms=1_100_000_000))
     made.until(Phase.DELIVERING)
     reads(made, secondary(ASIDE), table())
@@ -449,7 +511,7 @@ def test_suspend_5_one_whose_pending_commits_a_claim_let_expire_needs_no_rows_to
     None
 ):
     """The source may be idle: nothing else would ever be decided (seed 612875)."""
-    old = replace(pending(EPOCH - 1, 4), since_ms=0)
+    old = replace(pending(EPOCH - 1, 4), since_ms=WALL_AHEAD_MS - SETTINGS.claim_age_max_ms)
     made = ledgers(old, suspended=(replace(DROPPED, why="HG-201 was rolled back", resuming=True),))
     made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
     made.until(Phase.COLLECTING)

@@ -59,10 +59,16 @@ def test_what_is_meant_is_claimed() -> None:
     assert meets(filled_too(), frozenset({OTHER})).wants(CommitTable)
 
 
-def test_a_topic_that_a_pattern_finds_later_is_looked_at_before_the_next_end() -> None:
+@pytest.mark.parametrize("since", [Phase.FOLLOWING, Phase.OPEN])
+def test_a_topic_that_a_pattern_finds_later_is_looked_at_before_the_next_end(since: Phase) -> None:
+    """Also where the other sink claimed since the table was read: its tag is read anew."""
     later = TopicId("trips-2-id")
-    coordinator = Coordinator(filled_too(later, "trips-2"))
+    coordinator = Coordinator()
+    coordinator.until(since)
+    shared = filled_too(later, "trips-2")
+    coordinator.table = replace(coordinator.table, others=shared.others)
     coordinator.until(Phase.PREPARING)
     coordinator.sources |= topics((0, 5), topic_id=later, name="trips-2")
+    coordinator.described()
     coordinator.described()
     assert isinstance(coordinator.error, SourceShared)

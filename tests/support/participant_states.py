@@ -65,6 +65,8 @@ def _faults_of_work(state: State) -> Iterator[str]:
     work = state.work
     if work.leaving - work.owned.keys():
         yield "a partition leaves that is not owned"
+    if work.failed - work.owned.keys():
+        yield "a partition failed that is not owned"
     if not work.has_unannounced_ranges and (work.unannounced_file_count or work.troubles):
         yield "files or troubles without a claim that they belong to"
     if bool(work.failed) != (work.failure is not None):

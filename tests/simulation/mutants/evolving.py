@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from simulation.mutants.mutant import Family
+from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.ports import EvolvedTable
 from headgate.coordinator import machine as coordinator
@@ -41,7 +41,11 @@ def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
     return right(replace(state, needs=replace(state.needs, open=heard)), now_ms)
 
 
-@FAMILY.replaces("SCHEMA-3", (schema_changes, "Tables"))
-def tables_answers_nobody(right: Any, _: Any, tables: Any) -> Any:
-    """TABLES does not say whose proposals it answers."""
-    return right((), tables)
+@FAMILY.patches("SCHEMA-3")
+def tables_answers_nobody() -> tuple[Planted, ...]:
+    """TABLES does not say whose proposals it answers, and END waits until none is left."""
+    right = schema_changes.Tables
+    return (
+        (schema_changes, "Tables", lambda _, tables: right((), tables)),
+        (coordinator, "must_end_come_first", lambda *_: False),
+    )

@@ -113,6 +113,7 @@ def test_other_intervals_hold_from_the_next_start_on() -> None:
             clock.advance(10)
 
     until(Phase.OPEN)
+    assert driver.state.wall_ms(clock.now_ms) == clock.wall_ms(), "PENDING-8: of each sink"
     until(Phase.COLLECTING)
     longer = replace(SETTINGS, commit_interval_ms=10 * SETTINGS.commit_interval_ms)
     driver.adopt_settings(longer)

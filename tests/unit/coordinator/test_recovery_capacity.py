@@ -49,6 +49,22 @@ def test_topics_that_come_later_are_refused_before_they_are_said() -> None:
     coordinator.sources |= many(8_000, 60)
     coordinator.until(Phase.PREPARING)
     coordinator.described()
+    coordinator.described()  # with the table's other sinks (TABLE-5)
+    assert coordinator.phase is Phase.STOPPED
+    assert coordinator.error.code == "HG-105"
+
+
+def test_topics_that_come_later_are_refused_beside_those_that_are_gone() -> None:
+    """The record names these still, a START does not: the commit ended in a traceback."""
+    gone = {TopicPartition("gone", n): 1 for n in range(commit_record_codec.PARTITIONS_MAX - 2)}
+    stored = record(EPOCH - 1, 4, offsets(10, 20).with_offsets(gone), RIVAL)
+    ids = {**stored.topic_ids, "gone": TopicId("x" * 22)}
+    coordinator = Coordinator(view(replace(stored, topic_ids=ids)))
+    coordinator.until(Phase.OPEN)
+    coordinator.sources |= many(1, 5)
+    coordinator.until(Phase.PREPARING)
+    coordinator.described()
+    coordinator.described()
     assert coordinator.phase is Phase.STOPPED
     assert coordinator.error.code == "HG-105"
 
