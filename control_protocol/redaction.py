@@ -72,7 +72,7 @@ def _secret_spellings(secrets: frozenset[str]) -> tuple[str, ...]:
     """Return what to search for, the longest first: secrets as they are, and as servers get them.
 
     A client sends user and password in Base64, forms and URLs escape some characters, and so does
-    the JSON of an answer.
+    the JSON of an answer; an error of ours may quote a value as Python does.
     """
     found: set[str] = set()
     for secret in secrets:
@@ -83,6 +83,7 @@ def _secret_spellings(secrets: frozenset[str]) -> tuple[str, ...]:
             found |= {encoded.decode(), encoded.decode().rstrip("=")}
         escaped = "".join(c if c.isalnum() or c in "-._~" else _percent_encode(c) for c in secret)
         found |= {secret, escaped, escaped.replace("%20", "+"), json.dumps(secret)[1:-1]}
+        found.add(repr(secret)[1:-1])
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from headgate.config.load import parse
+from headgate.config.setting_types import Reading
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
@@ -368,7 +369,7 @@ def _plan_apply(name: str, given: Given) -> FleetPlanner:
         raise ConfigurationError("no sink file is given", "send its text as the body")
     if memory_mib < 0:
         raise ConfigurationError(f"memory_mib is {memory_mib}", "0 means as its worker says")
-    named = require_valid_sink_file(Path(f"{name}.toml"), file)
+    named = require_valid_sink_file(Path(f"{name}.toml"), file, Reading.NEVER)
     if named != name:
         raise ConfigurationError(
             f"the file names sink {named}, and the path sink {name}", "write one name in both"

@@ -591,6 +591,15 @@ def test_a_reference_of_an_unknown_kind_is_refused_and_not_sent_as_it_is(text: s
     assert "${env:NAME}, ${file:PATH}" in error.hint
 
 
+@pytest.mark.parametrize("value", ["sesame-open", "two\nlines\x1b 'of' \"é\""])
+def test_an_error_does_not_repeat_what_a_reference_stands_for(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("HELD", value)
+    error = refusal(MINIMAL.replace("[source]", '[source]\nstart_at = "at ${env:HELD}"', 1))
+    assert "source.start_at cannot be '***'" in error.message
+
+
 def test_what_a_reference_stands_for_is_not_searched_for_references(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

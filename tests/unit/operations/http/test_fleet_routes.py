@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -417,6 +418,24 @@ def test_a_file_that_is_wrong_changes_nothing_and_is_named(
         assert (got.status, says in json.loads(got.body)["error"]) == (400, True), got.body
         assert "s3cr3t" not in got.body
     assert served.written == []
+
+
+@pytest.mark.parametrize("held", ["server-s-own-key", "latest", None])
+def test_a_file_that_is_put_makes_the_server_read_nothing(
+    serve: Serve, served: MadeUpServed, tmp_path: Path, held: str | None
+) -> None:
+    """It would read for whoever has the web's token: each reference is a worker's."""
+    if held is not None:
+        (tmp_path / "key").write_text(held)
+    starts = FILE.replace("[source]", f'[source]\nstart_at = "${{file:{tmp_path}/key}}"', 1)
+    there = f'[catalog.properties]\nuri = "sqlite:///{tmp_path}/{{}}/c.db"\n'
+    with serve(served) as client:
+        got = client.ask("PUT", "/api/v1/fleet/sinks/zones?dry_run=1", OPERATOR, starts)
+        assert (got.status, "source.start_at cannot be '***'" in got.body) == (400, True), got.body
+        for folder in ("", "absent"):
+            body = FILE + there.format(folder)
+            got = client.ask("PUT", "/api/v1/fleet/sinks/zones?dry_run=1", OPERATOR, body)
+            assert got.status == 200, got.body
 
 
 def test_what_is_no_text_is_refused(serve: Serve, served: MadeUpServed) -> None:
