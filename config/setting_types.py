@@ -126,10 +126,11 @@ def hide_referenced_variables_from_jvms(text: str) -> None:
 
 
 _SECRET_NAME = re.compile(
-    r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info|"
-    r"authorization",
+    r"passw|passphrase|secret|token$|credential|authorization|jaas|user\.info|key\.pem|sse\.key|"
+    r"sas[._-]token|\.sas\.|connection[._-]string|(access|account|api|private)[._-]?key(?![a-z])",
     re.IGNORECASE,
 )
+"""The only list: the loader, masks and ``headgate import`` must agree."""
 _PAIR_NAME = re.compile(r"credential$|user\.info$")
 """Properties of the form ``user:password``."""
 

@@ -16,7 +16,12 @@ MASK = "***"
 REASON_CHARACTERS_MAX = 4_000
 """The limit of a reason that travels: a driver's message may be as long as its input."""
 
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)@")
+_URL_PASSWORD = re.compile(
+    r"(?<=://)([^/@:\s\[]*):(?!@|\d{1,5}[/\"'\\])"  # a port, not a password
+    r"(?:(?!://)[^/@\s])*(?:/(?:(?!://)[^@\s\"'<>])*)?"  # of the next URL in a list nothing
+    r"(?:@[^@/?#\s\"'<>]+)*@"  # to the host's own, not to one in its path
+)
+"""SQLAlchemy takes a password with slashes, as base64 has them."""
 _HEADER = re.compile(
     r"(?i)(\b(?:authorization|access_token|refresh_token|client_secret)\b[\"']{0,2}\s*[:=]\s*[\"']?"
     r"(?:(?:basic|bearer|digest|token)\s+)?)[^\s\"',;}]{8,}"

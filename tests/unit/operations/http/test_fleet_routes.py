@@ -402,6 +402,12 @@ def test_a_file_is_put(serve: Serve, served: MadeUpServed, *, as_json: bool) -> 
         ("name = ", "zones.toml"),
         (MINIMAL, "names sink trips, and the path sink zones"),
         (FILE + '[catalog.properties]\ns3.secret-access-key = "s3cr3ts3cr3t"\n', "zones.toml"),
+        (
+            FILE + '[catalog.properties]\nuri = "postgresql://me:x/s3cr3t@db/lake"\n',
+            "secret in clear",
+        ),
+        (FILE + '[catalog.properties]\n"adls.connection-string" = "s3cr3t"\n', "secret in clear"),
+        (FILE + '[telemetry.otlp_headers]\nx-api-key = "s3cr3t"\n', "secret in clear"),
         ("", "no sink file is given"),
         ("{", "the body is not JSON"),
         ('{"file": 7}', "file is no text"),
