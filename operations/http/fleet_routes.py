@@ -343,7 +343,7 @@ def _parse_json_or_sink_file(body: bytes) -> Given:
         return {"file": text}
     try:
         given: Given = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ConfigurationError("the body is not JSON", "or send a sink file") from None
     return given
 

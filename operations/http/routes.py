@@ -264,7 +264,7 @@ def _answer_sink_api(
         return refused
     try:
         given = json.loads(request.body) if request.body.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return refusal_answer(400, "the body is not JSON")
     if not isinstance(given, dict):
         return refusal_answer(400, "the body is not a JSON object")

@@ -410,6 +410,7 @@ def test_a_file_is_put(serve: Serve, served: MadeUpServed, *, as_json: bool) -> 
         (FILE + '[telemetry.otlp_headers]\nx-api-key = "s3cr3t"\n', "secret in clear"),
         ("", "no sink file is given"),
         ("{", "the body is not JSON"),
+        ('{"file":' + "[" * 60_000, "the body is not JSON"),
         ('{"file": 7}', "file is no text"),
         ('{"fail": ""}', "'fail' is not a known key"),
         ('{"file": "x", "memory_mib": -1}', "memory_mib is -1"),

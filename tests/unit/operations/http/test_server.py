@@ -116,7 +116,9 @@ def test_what_cannot_be_asked_is_refused(serve: Serve, method: str, path: str, s
         assert client.ask(method, path, OPERATOR).status == status
 
 
-@pytest.mark.parametrize("body", ["{", "[1]", '"x"', '{"unknown": 1}', '{"offsets": {}}'])
+@pytest.mark.parametrize(
+    "body", ["{", "[1]", '"x"', '{"unknown": 1}', '{"offsets": {}}', '{"offsets":' + "[" * 60_000]
+)
 def test_a_body_that_cannot_be_meant_is_refused(serve: Serve, body: str) -> None:
     with serve(report()) as client:
         got = client.ask("PATCH", "/api/v1/sinks/trips/offsets?dry_run=true", OPERATOR, body)
