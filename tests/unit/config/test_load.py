@@ -592,6 +592,15 @@ def test_a_reference_of_an_unknown_kind_is_refused_and_not_sent_as_it_is(text: s
     assert "${env:NAME}, ${file:PATH}" in error.hint
 
 
+def test_the_query_of_a_collector_s_address_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTLP_KEY", "sesame+open")
+    address = "https://collector/v1/metrics?compress=true&api-key=${env:OTLP_KEY}"
+    settings = sink("[telemetry]", f'otlp_endpoint = "{address}"')
+    failed = "no answer: /v1/metrics?compress=true&api-key=sesame+open (true)"
+    assert settings.redact(failed) == "no answer: /v1/metrics?*** (true)"
+    assert settings.redact("not sesame%20open") == "not ***"
+
+
 @pytest.mark.parametrize(
     "name",
     [
