@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
+from headgate.config.setting_types import may_read_here
 from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.tables.iceberg.catalog_types import (
@@ -29,7 +30,7 @@ def require_usable_catalog(settings: CatalogSettings) -> None:
         require_supported_java_type(settings.name, settings.properties)
         return
     require_supported_type(settings.name, settings.properties)
-    database = sqlite_file(settings)
+    database = sqlite_file(settings) if may_read_here() else None
     if database and not database.parent.is_dir():
         raise ConfigurationError(
             f"catalog {settings.name!r}: the folder {database.parent} does not exist",

@@ -17,7 +17,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from headgate.config.report_settings import require_receiver_named
 from headgate.config.section_schema import Key, keys_of
-from headgate.config.setting_types import Properties, ReferenceRefused, WrongType
+from headgate.config.setting_types import (
+    Properties,
+    ReferenceRefused,
+    WrongType,
+    redacting_resolved_references,
+)
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.toml_positions import find_line_and_column_of_error
 from headgate.config.worker_settings import WorkerSettings
@@ -108,6 +113,7 @@ def _parse_toml_and_lift_kafka_auth(text: str) -> dict[str, Any]:
     return document
 
 
+@redacting_resolved_references()
 def _build_settings(document: Mapping[str, Any], kind: type[_Settings]) -> _Settings:
     """Build the settings that a document says. Raises ``ConfigurationError``."""
     kafka = document.get("kafka")

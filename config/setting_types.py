@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import Enum, auto
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
 
-from headgate.control_protocol.redaction import MASK, with_url_password_masked
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.redaction import MASK, Redaction, with_url_password_masked
 from headgate.control_protocol.secret_references import (
     REFERENCE,
     ReferenceUnreadable,
@@ -42,7 +44,10 @@ class ReferenceRefused(ValueError):
 
 
 def resolve_references(text: str, *, key_in_error: str | None = None) -> str:
-    """Replace ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file."""
+    """Replace ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file.
+
+    Within ``redacting_resolved_references``, what they stood for is remembered.
+    """
     if strange := _LIKE_ONE.search(REFERENCE.sub("", text)):
         raise ReferenceRefused(
             f"refers to {strange[0]!r}, which is no reference that headgate knows",
@@ -50,27 +55,67 @@ def resolve_references(text: str, *, key_in_error: str | None = None) -> str:
             key=key_in_error,
         )
     try:
-        return REFERENCE.sub(lambda match: read_reference(*match.groups()), text)
+        return _remember_if_resolved(text, REFERENCE.sub(_read_or_stand_in, text))
     except ReferenceUnreadable as error:
-        if (stand_in := _STAND_IN.get()) is not None:
-            return REFERENCE.sub(stand_in, text)
+        if _READING.get() is not Reading.REQUIRED:
+            return _remember_if_resolved(text, REFERENCE.sub(_STAND_IN, text))
         raise ReferenceRefused(
             f"refers to {error.what}, which {error.why}", error.hint, key=key_in_error
         ) from None
 
 
-_STAND_IN: ContextVar[str | None] = ContextVar("stand_in", default=None)
-_STAND_IN_TEXT = "x" * 64
+class Reading(Enum):
+    """Whether a reference of a sink file is read here; where it is not, any text stands in."""
+
+    REQUIRED = auto()
+    IF_PRESENT = auto()
+    """Another machine has what is not here."""
+    NEVER = auto()
+    """The file is a stranger's, who must not learn what this machine holds."""
+
+
+_READING = ContextVar("reading", default=Reading.REQUIRED)
+_STAND_IN = "x" * 64
+_RESOLVED: ContextVar[set[str] | None] = ContextVar("resolved", default=None)
 
 
 @contextmanager
-def allowing_absent_references() -> Iterator[None]:
-    """Take any text for what a reference names that is not here: another machine has it."""
-    token = _STAND_IN.set(_STAND_IN_TEXT)
+def reading_references(reading: Reading) -> Iterator[None]:
+    """Parse sink files in this way."""
+    token = _READING.set(reading)
     try:
         yield
     finally:
-        _STAND_IN.reset(token)
+        _READING.reset(token)
+
+
+def may_read_here() -> bool:
+    """Return whether what a sink file names may be looked at on this machine."""
+    return _READING.get() is not Reading.NEVER
+
+
+@contextmanager
+def redacting_resolved_references() -> Iterator[None]:
+    """Mask what references stood for in the error that leaves here: it may repeat a value."""
+    token = _RESOLVED.set(resolved := set[str]())
+    try:
+        yield
+    except HeadgateError as error:
+        raise Redaction(frozenset(resolved)).redact_in_place(error) from None
+    finally:
+        _RESOLVED.reset(token)
+
+
+def _read_or_stand_in(reference: re.Match[str]) -> str:
+    found = read_reference(*reference.groups()) if may_read_here() else _STAND_IN
+    return _remember_if_resolved(reference[0], found)
+
+
+def _remember_if_resolved(text: str, found: str) -> str:
+    resolved = _RESOLVED.get()
+    if resolved is not None and found != text:
+        resolved.add(found)
+    return found
 
 
 def hide_referenced_variables_from_jvms(text: str) -> None:
@@ -81,10 +126,11 @@ def hide_referenced_variables_from_jvms(text: str) -> None:
 
 
 _SECRET_NAME = re.compile(
-    r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info|"
-    r"authorization",
+    r"passw|passphrase|secret|token$|credential|authorization|jaas|user\.info|key\.pem|sse\.key|"
+    r"sas[._-]token|\.sas\.|connection[._-]string|(access|account|api|private)[._-]?key(?![a-z])",
     re.IGNORECASE,
 )
+"""The only list: the loader, masks and ``headgate import`` must agree."""
 _PAIR_NAME = re.compile(r"credential$|user\.info$")
 """Properties of the form ``user:password``."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -29,7 +29,14 @@ from headgate.config.observability_settings import HttpSettings, TelemetrySettin
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
 from headgate.config.report_settings import LineageSettings, SignalSettings
-from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber, resolve_references
+from headgate.config.setting_types import (
+    Properties,
+    Secret,
+    Text,
+    TextOrNumber,
+    is_secret_name,
+    resolve_references,
+)
 from headgate.config.shape_settings import ShapeSettings
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.errors import ConfigurationError
@@ -209,6 +216,13 @@ def _secret_url_paths(*urls: str) -> Iterator[str]:
             yield behind
 
 
+def _secrets_in_url_query(url: str) -> Iterator[str]:
+    """Yield a URL's query, which a client that fails repeats, and each secret in it on its own."""
+    if query := url.partition("?")[2].partition("#")[0]:
+        yield query
+        yield from (value for name, value in parse_qsl(query) if is_secret_name(name))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSections:
     """The sections of one sink file, each for itself; ``SinkSettings`` go together.
@@ -357,6 +371,7 @@ class SinkSections:
             *(self.http.viewer_token.text, self.http.operator_token.text),
             *(self.lineage.token.text, self.signal.token.text),
             *_secret_url_paths(self.lineage.url, self.signal.url),
+            *_secrets_in_url_query(self.telemetry.otlp_endpoint),
             *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
             *(self.format.auth.client_secret.text, self.format.auth.private_key.text),
             *_REMOTE_TOKEN.findall(self.spark.remote),

@@ -16,7 +16,12 @@ MASK = "***"
 REASON_CHARACTERS_MAX = 4_000
 """The limit of a reason that travels: a driver's message may be as long as its input."""
 
-_URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)@")
+_URL_PASSWORD = re.compile(
+    r"(?<=://)([^/@:\s\[]*):(?!@|\d{1,5}[/\"'\\])"  # a port, not a password
+    r"(?:(?!://)[^/@\s])*(?:/(?:(?!://)[^@\s\"'<>])*)?"  # of the next URL in a list nothing
+    r"(?:@[^@/?#\s\"'<>]+)*@"  # to the host's own, not to one in its path
+)
+"""SQLAlchemy takes a password with slashes, as base64 has them."""
 _HEADER = re.compile(
     r"(?i)(\b(?:authorization|access_token|refresh_token|client_secret)\b[\"']{0,2}\s*[:=]\s*[\"']?"
     r"(?:(?:basic|bearer|digest|token)\s+)?)[^\s\"',;}]{8,}"
@@ -72,7 +77,7 @@ def _secret_spellings(secrets: frozenset[str]) -> tuple[str, ...]:
     """Return what to search for, the longest first: secrets as they are, and as servers get them.
 
     A client sends user and password in Base64, forms and URLs escape some characters, and so does
-    the JSON of an answer.
+    the JSON of an answer; an error of ours may quote a value as Python does.
     """
     found: set[str] = set()
     for secret in secrets:
@@ -83,6 +88,7 @@ def _secret_spellings(secrets: frozenset[str]) -> tuple[str, ...]:
             found |= {encoded.decode(), encoded.decode().rstrip("=")}
         escaped = "".join(c if c.isalnum() or c in "-._~" else _percent_encode(c) for c in secret)
         found |= {secret, escaped, escaped.replace("%20", "+"), json.dumps(secret)[1:-1]}
+        found.add(repr(secret)[1:-1])
     return tuple(sorted(found, key=lambda form: (-len(form), form)))
 
 

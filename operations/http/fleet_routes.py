@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from headgate.config.load import parse
+from headgate.config.setting_types import Reading
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
@@ -115,6 +116,13 @@ class ServedFleet:
                     del self._sinks[next(iter(self._sinks))]
                 self._sinks[at] = ServedSink(_parse_desired_file(seen, self.followed.settings))
             return self._sinks[at]
+
+    def redact(self, text: str) -> str:
+        """Mask the secrets of the worker's file and of each sink that was asked."""
+        text = self.followed.settings.redact(text)
+        for sink in tuple(self._sinks.values()):  # no lock: who holds it may log
+            text = sink.settings.redact(text)
+        return text
 
     def change_specs(
         self, plan_change: FleetPlanner, asked: Asked, *, creates_topics: bool = False
@@ -342,7 +350,7 @@ def _parse_json_or_sink_file(body: bytes) -> Given:
         return {"file": text}
     try:
         given: Given = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ConfigurationError("the body is not JSON", "or send a sink file") from None
     return given
 
@@ -368,7 +376,7 @@ def _plan_apply(name: str, given: Given) -> FleetPlanner:
         raise ConfigurationError("no sink file is given", "send its text as the body")
     if memory_mib < 0:
         raise ConfigurationError(f"memory_mib is {memory_mib}", "0 means as its worker says")
-    named = require_valid_sink_file(Path(f"{name}.toml"), file)
+    named = require_valid_sink_file(Path(f"{name}.toml"), file, Reading.NEVER)
     if named != name:
         raise ConfigurationError(
             f"the file names sink {named}, and the path sink {name}", "write one name in both"

@@ -259,17 +259,20 @@ def _answer_sink_api(
             if known
             else refusal_answer(404, "a sink has nothing of that name")
         )
-    if refused := _refusal_unless_operator(role, sink.settings.http, "the sink file"):
+    settings = sink.settings
+    if refused := _refusal_unless_operator(role, settings.http, "the sink file"):
         return refused
     try:
         given = json.loads(request.body) if request.body.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return refusal_answer(400, "the body is not JSON")
     if not isinstance(given, dict):
         return refusal_answer(400, "the body is not a JSON object")
     try:
         with acting_as_operator(_actor_of(request)):
-            return json_answer(200, move(sink.settings, given, dry_run))
+            return json_answer(200, move(settings, given, dry_run))
+    except HeadgateError as error:
+        raise settings.redaction.redact_in_place(error) from None
     finally:
         sink.forget_report()
 

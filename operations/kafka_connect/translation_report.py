@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from headgate.config.setting_types import Properties
+from headgate.config.setting_types import is_secret_name
+from headgate.control_protocol.redaction import with_url_password_masked
 
 
 class Verdict(StrEnum):
@@ -34,10 +35,6 @@ class Fate:
 
 _TEMPLATE = re.compile(r"\$\{([^}]*)\}")
 _NOT_IN_NAME = re.compile(r"[^A-Z0-9]+")
-_SENSITIVE = re.compile(
-    r"passw|jaas|api[.-]?key|private|access[.-]key|sse\.key|connection-string", re.IGNORECASE
-)
-_LOGIN = re.compile(r"//[^/@\s]+:[^/@\s]+@")
 _PREFIXES = re.compile(
     r"^(iceberg\.(catalog|kafka|hadoop)|consumer\.override|consumer|value\.converter)\."
     r"(schema\.)?(registry\.)?"
@@ -112,7 +109,7 @@ class Report:
         whole = _TEMPLATE.fullmatch(value)
         if whole:
             return self._replace_template_reference(key, whole[1], f"{prefix}_{name}")
-        if may_be_secret_name(name) or _LOGIN.search(value):
+        if is_secret_name(name) or with_url_password_masked(value) != value:
             return self.add_variable_reference(key, f"{prefix}_{name}")
         return _TEMPLATE.sub(
             lambda m: self._replace_template_reference(key, m[1], f"{prefix}_{name}"), value
@@ -131,8 +128,3 @@ class Report:
         name = f"_{name}" if name[:1].isdigit() else name
         self.variables.setdefault(name, key)
         return f"${{env:{name}}}"
-
-
-def may_be_secret_name(name: str) -> bool:
-    """Return whether a property of this name holds a secret, or may."""
-    return bool(_SENSITIVE.search(name) or Properties({name: ""}).secret_names)

@@ -12,7 +12,7 @@ from typing import Any
 
 from headgate.config.cleartext_secrets import find_keys_with_cleartext_secrets
 from headgate.config.load import parse_with_document, read_text
-from headgate.config.setting_types import allowing_absent_references
+from headgate.config.setting_types import Reading, reading_references
 from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -76,16 +76,16 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
 def read_sink_file(path: Path) -> tuple[SinkName, str]:
     """Return the sink that a file names, and its text. Raises ``ConfigurationError``."""
     text = read_text(path)
-    return require_valid_sink_file(path, text), text
+    return require_valid_sink_file(path, text, Reading.IF_PRESENT), text
 
 
-def require_valid_sink_file(path: Path, text: str) -> SinkName:
+def require_valid_sink_file(path: Path, text: str, reading: Reading) -> SinkName:
     """Return the sink that a file of this text names. Raises ``ConfigurationError``."""
     if len(text.encode()) > FILE_BYTES_MAX:
         raise ConfigurationError(
             f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a spec has no more room"
         )
-    with allowing_absent_references():
+    with reading_references(reading):
         settings, document = parse_with_document(path, text)
     if clear := find_keys_with_cleartext_secrets(document):
         raise SecretInClear(

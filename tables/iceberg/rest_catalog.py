@@ -1,6 +1,7 @@
 """Bounds pyiceberg's REST catalog in time, and renews its tokens before they expire.
 
-It also knows the call that commits to several tables at once, which pyiceberg lacks.
+It keeps requests on the server that they are for, and knows the call that commits to several tables
+at once, which pyiceberg lacks.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from pyiceberg.catalog.rest import (
@@ -70,7 +72,7 @@ class BoundedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
-        _set_timeout(session, self._timeout_s)
+        _bound_session(session, self._timeout_s)
         for scheme in ("http://", "https://"):  # a request signer has mounted a longer one
             session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS_MAX))
         if isinstance(self._auth_manager, OAuth2AuthManager):
@@ -79,7 +81,7 @@ class BoundedRestCatalog(RestCatalog):
         return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
-        _set_timeout(session, self._timeout_s)  # the first token is requested in here
+        _bound_session(session, self._timeout_s)  # the first token is requested in here
         credential = self.properties.get("credential")
         return RenewedToken(
             session=session,
@@ -117,6 +119,10 @@ class BoundedRestCatalog(RestCatalog):
 def _not_found_error_type(response: requests.Response) -> type[Exception]:
     """Tell the errors apart: a server names the missing table; one without the call cannot."""
     return NoSuchTableError if "NoSuch" in response.text else NotImplementedError
+
+
+class RedirectedElsewhere(requests.RequestException):
+    """Says that a server refers to another one."""
 
 
 class RenewedToken(LegacyOAuth2AuthManager):
@@ -187,12 +193,11 @@ class BoundedTokens(OAuth2TokenProvider):
 
     def _refresh_token(self) -> None:
         data = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
-        response = requests.post(
-            self.token_url,
-            data=data,
-            headers={"Authorization": self._client_secret_header},
-            timeout=self._timeout_s,
-        )
+        with Session() as session:
+            _bound_session(session, self._timeout_s)
+            response = session.post(
+                self.token_url, data=data, headers={"Authorization": self._client_secret_header}
+            )
         response.raise_for_status()
         answer = response.json()
         self._token = answer["access_token"]
@@ -200,6 +205,27 @@ class BoundedTokens(OAuth2TokenProvider):
         self._expires_at = int(time.monotonic() + renewal_age_s(life_s))
 
 
-def _set_timeout(session: Session, timeout_s: float) -> None:
+def _bound_session(session: Session, timeout_s: float) -> None:
+    """Let no request of it wait for ever, and none be repeated elsewhere with what it holds."""
     if not isinstance(session.request, partial):
         session.request = partial(session.request, timeout=timeout_s)  # type: ignore[method-assign]
+        followed = partial(_redirect_target_on_same_server, session)
+        session.get_redirect_target = followed  # type: ignore[method-assign]
+
+
+def _redirect_target_on_same_server(session: Session, response: requests.Response) -> str | None:
+    """Return where to ask instead. Raises ``RedirectedElsewhere``.
+
+    Elsewhere requests leaves out ``Authorization``, but neither a form with the client's secret nor
+    headers of the sink file.
+    """
+    target = type(session).get_redirect_target(session, response)
+    if target is not None:
+        there = urljoin(response.url, target)
+        if session.should_strip_auth(response.url, there):
+            to = urlsplit(there)
+            raise RedirectedElsewhere(
+                f"it redirects to {to.scheme}://{to.netloc.rpartition('@')[2]}, which gets no "
+                "credentials: write the address that is meant in the sink file"
+            )
+    return target

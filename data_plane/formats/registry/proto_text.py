@@ -21,6 +21,7 @@ COMPILE_S_MAX = 20
 _MEMORY_BYTES_MAX = 2 * 1024**3
 _OUT_BYTES_MAX = 16 * 1024 * 1024
 _QUOTED_CHARACTERS = 300
+_NAME_BYTES_MAX = 200
 MAIN = "headgate.schema.proto"
 """The file's name while it is compiled; none of its imports can have it."""
 
@@ -50,8 +51,12 @@ def compile_proto_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
         for at, content in {**imports, MAIN: text}.items():
             _require_valid_import(at)
             path = folder / at
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8", errors="surrogatepass")
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(content, encoding="utf-8", errors="surrogatepass")
+            except (FileExistsError, IsADirectoryError, NotADirectoryError):
+                # Not the disk's fault, which would be tried again for ever.
+                raise UnfitTypes(f"it imports a file and a folder of one name, {at!r}") from None
         ended = _run_protoc(folder)
         if ended.returncode == _NO_COMPILER:
             raise DescriptorUnfit(
@@ -69,7 +74,8 @@ def compile_proto_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
 
 
 def _require_valid_import(name: str) -> None:
-    if not _NAME.fullmatch(name) or ".." in PurePosixPath(name).parts or len(name) > 200:
+    is_name = _NAME.fullmatch(name) and ".." not in PurePosixPath(name).parts
+    if not is_name or len(name.encode()) > _NAME_BYTES_MAX:
         raise UnfitTypes(
             f"it imports {to_printable_line(name)[:60]!r}, which is no name of a .proto file"
         )

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.config.load import load, parse
 from headgate.config.section_schema import key_descriptions, keys_of
-from headgate.config.setting_types import Properties
+from headgate.config.setting_types import Properties, is_secret_name
 from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_creation_allowed
@@ -24,6 +24,7 @@ from headgate.control_protocol.signatures import Keys
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.participant.settings import ParticipantSettings
 from headgate.tables.iceberg.table_creation import TableDeclaration
+from headgate.tables.storage import object_stores
 
 MINIMAL = """
 name = "trips"
@@ -589,6 +590,56 @@ def test_a_reference_of_an_unknown_kind_is_refused_and_not_sent_as_it_is(text: s
     error = refusal(MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{text}"\n'))
     assert 'kafka."sasl.password" refers to' in error.message
     assert "${env:NAME}, ${file:PATH}" in error.hint
+
+
+def test_the_query_of_a_collector_s_address_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTLP_KEY", "sesame+open")
+    address = "https://collector/v1/metrics?compress=true&api-key=${env:OTLP_KEY}"
+    settings = sink("[telemetry]", f'otlp_endpoint = "{address}"')
+    failed = "no answer: /v1/metrics?compress=true&api-key=sesame+open (true)"
+    assert settings.redact(failed) == "no answer: /v1/metrics?*** (true)"
+    assert settings.redact("not sesame%20open") == "not ***"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *object_stores._LONG_LIVED,
+        *object_stores._TEMPORARY,
+        "fs.s3a.access.key",
+        "fs.azure.account.key.files.dfs.core.windows.net",
+        "fs.azure.sas.files.account",
+        "fs.gs.auth.service.account.private.key",
+        "kafka.sasl.jaas.config",
+        "DD-API-KEY",
+        "ssl.key.passphrase",
+    ],
+)
+def test_a_property_is_a_secret_by_its_name(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fs.azure.account.keyprovider.files",
+        "adls.account-name",
+        "gcs.oauth2.token-expires-at",
+        "token-refresh-enabled",
+        "write.parquet.bloom-filter-enabled.column.key",
+    ],
+)
+def test_a_property_that_only_sounds_like_a_secret_is_none(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize("value", ["sesame-open", "two\nlines\x1b 'of' \"é\""])
+def test_an_error_does_not_repeat_what_a_reference_stands_for(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("HELD", value)
+    error = refusal(MINIMAL.replace("[source]", '[source]\nstart_at = "at ${env:HELD}"', 1))
+    assert "source.start_at cannot be '***'" in error.message
 
 
 def test_what_a_reference_stands_for_is_not_searched_for_references(

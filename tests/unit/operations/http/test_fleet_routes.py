@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -280,6 +281,17 @@ def test_a_sink_whose_file_cannot_be_read_here_says_so(serve: Serve) -> None:
         assert client.get("/api/v1/sinks/zones", VIEWER).status in (400, 409)
 
 
+def test_what_a_sink_s_file_refers_to_is_masked_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ZONES_TOKEN", "sesame-open-0123456789")
+    fleet = MadeUpFleet()
+    spec = fleet.spec("zones", file=FILE + '[http]\nviewer_token = "${env:ZONES_TOKEN}"\n')
+    served = MadeUpServed(fleet)
+    served.served_sink_of(fleet.latest().fleet.sinks[spec.key])
+    assert served.redact("as sesame-open-0123456789") == "as ***"
+
+
 # ---------------------------------------------------------------------------------------- rights
 
 WRITES = [
@@ -401,8 +413,15 @@ def test_a_file_is_put(serve: Serve, served: MadeUpServed, *, as_json: bool) -> 
         ("name = ", "zones.toml"),
         (MINIMAL, "names sink trips, and the path sink zones"),
         (FILE + '[catalog.properties]\ns3.secret-access-key = "s3cr3ts3cr3t"\n', "zones.toml"),
+        (
+            FILE + '[catalog.properties]\nuri = "postgresql://me:x/s3cr3t@db/lake"\n',
+            "secret in clear",
+        ),
+        (FILE + '[catalog.properties]\n"adls.connection-string" = "s3cr3t"\n', "secret in clear"),
+        (FILE + '[telemetry.otlp_headers]\nx-api-key = "s3cr3t"\n', "secret in clear"),
         ("", "no sink file is given"),
         ("{", "the body is not JSON"),
+        ('{"file":' + "[" * 60_000, "the body is not JSON"),
         ('{"file": 7}', "file is no text"),
         ('{"fail": ""}', "'fail' is not a known key"),
         ('{"file": "x", "memory_mib": -1}', "memory_mib is -1"),
@@ -417,6 +436,24 @@ def test_a_file_that_is_wrong_changes_nothing_and_is_named(
         assert (got.status, says in json.loads(got.body)["error"]) == (400, True), got.body
         assert "s3cr3t" not in got.body
     assert served.written == []
+
+
+@pytest.mark.parametrize("held", ["server-s-own-key", "latest", None])
+def test_a_file_that_is_put_makes_the_server_read_nothing(
+    serve: Serve, served: MadeUpServed, tmp_path: Path, held: str | None
+) -> None:
+    """It would read for whoever has the web's token: each reference is a worker's."""
+    if held is not None:
+        (tmp_path / "key").write_text(held)
+    starts = FILE.replace("[source]", f'[source]\nstart_at = "${{file:{tmp_path}/key}}"', 1)
+    there = f'[catalog.properties]\nuri = "sqlite:///{tmp_path}/{{}}/c.db"\n'
+    with serve(served) as client:
+        got = client.ask("PUT", "/api/v1/fleet/sinks/zones?dry_run=1", OPERATOR, starts)
+        assert (got.status, "source.start_at cannot be '***'" in got.body) == (400, True), got.body
+        for folder in ("", "absent"):
+            body = FILE + there.format(folder)
+            got = client.ask("PUT", "/api/v1/fleet/sinks/zones?dry_run=1", OPERATOR, body)
+            assert got.status == 200, got.body
 
 
 def test_what_is_no_text_is_refused(serve: Serve, served: MadeUpServed) -> None:

@@ -10,6 +10,7 @@ import socket
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.operations.http.conftest import (
@@ -26,6 +27,7 @@ from unit.operations.http.conftest import (
 from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.operations.http import operator_actions
 from headgate.operations.http.routes import Site
 from headgate.operations.http.server import BODY_BYTES_MAX, serving_http
 
@@ -114,12 +116,27 @@ def test_what_cannot_be_asked_is_refused(serve: Serve, method: str, path: str, s
         assert client.ask(method, path, OPERATOR).status == status
 
 
-@pytest.mark.parametrize("body", ["{", "[1]", '"x"', '{"unknown": 1}', '{"offsets": {}}'])
+@pytest.mark.parametrize(
+    "body", ["{", "[1]", '"x"', '{"unknown": 1}', '{"offsets": {}}', '{"offsets":' + "[" * 60_000]
+)
 def test_a_body_that_cannot_be_meant_is_refused(serve: Serve, body: str) -> None:
     with serve(report()) as client:
         got = client.ask("PATCH", "/api/v1/sinks/trips/offsets?dry_run=true", OPERATOR, body)
         assert got.status == 400
         assert json.loads(got.body)["error"]
+
+
+def test_an_error_of_an_action_holds_no_secret(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> dict[str, Any]:
+        raise Unreachable(f"no session for {VIEWER}", f"renew {VIEWER}")
+
+    monkeypatch.setitem(operator_actions.MOVES, ("PUT", "pause"), refuse)
+    with serve(report()) as client:
+        got = client.ask("PUT", "/api/v1/sinks/trips/pause?dry_run=true", OPERATOR)
+        told = json.loads(got.body)
+        assert (got.status, told["error"], told["hint"]) == (503, "no session for ***", "renew ***")
 
 
 @pytest.mark.parametrize("query", ["dry_run=yes", "dry_run=tru", "dry_run=False%20"])

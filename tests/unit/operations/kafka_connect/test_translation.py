@@ -115,6 +115,8 @@ def test_no_secret_is_written_in_clear() -> None:
     secrets = {
         "iceberg.catalog.credential": "id:HUSH1",
         "iceberg.catalog.token": "HUSH2",
+        "iceberg.catalog.uri": "https://user:HUSH11/HUSH12@catalog",
+        "iceberg.catalog.adls.connection-string": "AccountKey=HUSH13",
         "iceberg.catalog.s3.secret-access-key": "HUSH3",
         "iceberg.catalog.header.Authorization": "Bearer HUSH4",
         "iceberg.kafka.sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule "

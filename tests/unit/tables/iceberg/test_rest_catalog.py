@@ -34,6 +34,7 @@ class TokenServer(ThreadingHTTPServer):
         self.down = False
         self.shown: list[str] = []
         self.asked: list[str] = []
+        self.moved_to = ""
         self.overrides: dict[str, str] = {}
         self.connections = 0
         self.together = Barrier(1)
@@ -56,6 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.down:
             self._say(503, {})
             return
+        if self._say_if_moved():
+            return
         self.server.given += 1
         token = f"token-{self.server.given}"
         self._say(
@@ -63,14 +66,24 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def do_GET(self) -> None:
+        if self._say_if_moved():
+            return
         self.server.shown.append(self.headers.get("Authorization", ""))
         self.server.asked.append(self.path)
         self.server.together.wait(30)
         self._say(200, {"defaults": {}, "overrides": self.server.overrides, "namespaces": []})
 
-    def _say(self, status: int, answer: Any) -> None:
+    def _say_if_moved(self) -> bool:
+        if not self.server.moved_to or self.path.startswith(self.server.moved_to):
+            return False
+        self._say(307, {}, Location=f"{self.server.moved_to}{self.path}")
+        return True
+
+    def _say(self, status: int, answer: Any, **headers: str) -> None:
         body = json.dumps(answer).encode()
         self.send_response(status)
+        for name, text in headers.items():
+            self.send_header(name, text)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -148,18 +161,47 @@ def test_a_server_of_tokens_that_never_answers_is_not_waited_for() -> None:
             load_catalog("lake", properties, timeout_s=0.2)
 
 
+def write_own_configuration(monkeypatch: pytest.MonkeyPatch, folder: Path, token_url: str) -> None:
+    settings = {"client_id": "client", "client_secret": "secret", "token_url": token_url}
+    lines = ["catalog:", "  lake:", "    auth:", "      type: oauth2", "      oauth2:"]
+    lines += [f"        {name}: {text}" for name, text in settings.items()]
+    (folder / ".pyiceberg.yaml").write_text("\n".join([*lines, ""]))
+    monkeypatch.setenv("PYICEBERG_HOME", str(folder))
+
+
 def test_neither_is_that_of_pyicebergs_own_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with create_server(("127.0.0.1", 0)) as silent, tokens(60) as server:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        settings = {"client_id": "client", "client_secret": "secret", "token_url": url}
-        lines = ["catalog:", "  lake:", "    auth:", "      type: oauth2", "      oauth2:"]
-        lines += [f"        {name}: {text}" for name, text in settings.items()]
-        (tmp_path / ".pyiceberg.yaml").write_text("\n".join([*lines, ""]))
-        monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+        write_own_configuration(monkeypatch, tmp_path, url)
         with pytest.raises(Unreachable, match="Read timed out"):
             load_catalog("lake", {"type": "rest", "uri": server.uri}, timeout_s=0.2)
+
+
+@pytest.mark.parametrize("tokens_by", ["credential", "own configuration", "nobody"])
+def test_a_secret_does_not_follow_a_redirection_to_another_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tokens_by: str
+) -> None:
+    with tokens(60) as server, tokens(60) as other:
+        server.moved_to = other.uri
+        properties = {"type": "rest", "uri": server.uri, "header.X-Own": "secret"}
+        if tokens_by == "credential":
+            url = f"{server.uri}/token"
+            properties |= {"credential": "client:secret", "oauth2-server-uri": url}
+        elif tokens_by == "own configuration":
+            write_own_configuration(monkeypatch, tmp_path, server.uri)
+        with pytest.raises(Unreachable, match=rf"redirects to {other.uri}, which gets no"):
+            load_catalog("lake", properties)
+        assert (other.given, other.asked) == (0, [])
+
+
+def test_a_redirection_on_the_same_server_is_followed() -> None:
+    with tokens(60) as server:
+        server.moved_to = "/moved"
+        with load_catalog("lake", {"type": "rest", "uri": server.uri}) as catalog:
+            assert catalog.list_namespaces() == []
+        assert server.asked[-1].startswith("/moved/")
 
 
 def test_threads_that_ask_at_once_keep_their_connections() -> None:

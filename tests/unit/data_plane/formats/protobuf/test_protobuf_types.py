@@ -17,6 +17,7 @@ from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.protobuf.decoder import Broken, read_fields
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, parse_types
 from headgate.data_plane.formats.protobuf.format import ProtobufRecords
+from headgate.data_plane.formats.registry.proto_text import compile_proto_text
 
 pytestmark = pytest.mark.usefixtures("either_loops")
 
@@ -251,3 +252,20 @@ def test_types_may_be_named_from_within_as_registries_do() -> None:
         assert (part.name, part.type_name) == (theirs.name, kind.full_name)
         assert part.presence == theirs.has_presence
         assert (part.type == "enum") == (theirs.enum_type is not None)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a.proto", "a.proto/b.proto"], "a file and a folder of one name"),
+        (["a.proto/b.proto", "./a.proto"], "a file and a folder of one name"),
+        (["a.proto", "a.proto/b/c.proto"], "a file and a folder of one name"),
+        (["headgate.schema.proto/b.proto"], "a file and a folder of one name"),
+        (["ä" * 150 + ".proto"], "which is no name of a .proto file"),
+    ],
+)
+def test_imports_whose_names_no_folder_holds_are_the_schema_s_fault(
+    names: list[str], says: str
+) -> None:
+    with pytest.raises(UnfitTypes, match=says):
+        compile_proto_text("", dict.fromkeys(names, ""))
