@@ -22,6 +22,7 @@ from headgate.data_plane.formats.casting.counted_time_types import Counted
 from headgate.data_plane.formats.casting.decimals import (
     Unscaled,
     VariableScale,
+    cast_to_decimals,
     split_by_scale,
     unscaled_to_decimals,
 )
@@ -32,7 +33,7 @@ from headgate.data_plane.formats.json import values as json_values
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-_WHOLE = pa.decimal128(38, 0)
+_WHOLE = pa.decimal128(20, 0)  # holds every integer of 64 bits
 # What Arrow's parser is trusted with: it takes hexadecimal and more, and refuses 1.0 for integers.
 _PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
 _PLAIN_DOUBLE = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
@@ -110,7 +111,7 @@ def _cast_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_integer(target) or pa_types.is_floating(target):
         return values.cast(target)
     if pa_types.is_decimal(target):
-        return values.cast(_WHOLE).cast(target)
+        return cast_to_decimals(values.cast(_WHOLE), target)
     if pa_types.is_date(target):
         return values.cast(pa.int32()).cast(target)
     if pa_types.is_time(target) or pa_types.is_timestamp(target):
@@ -151,7 +152,9 @@ def _cast_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if pa_types.is_decimal(target) or pa_types.is_integer(target):
+    if pa_types.is_decimal(target):
+        return cast_to_decimals(values, target)
+    if pa_types.is_integer(target):
         return values.cast(target)
     if pa_types.is_floating(target):
         return pa.array(

@@ -171,6 +171,8 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ("wide_decimal", decimal(38, 10), unscaled(10**38)),
     ("wide_decimal", decimal(38, 10), unscaled(-(2**127))),
     ("wide_decimal", decimal(38, 10), unscaled(2**200)),
+    ("wide_decimal", decimal(38, 0), unscaled(3 * 10**37)),
+    ("wide_decimal", "string", str(3 * 10**37)),
     ("boolean", "string", "yes"),
     ("boolean", "string", "true"),
     ("boolean", "int", 1),
