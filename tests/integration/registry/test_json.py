@@ -102,6 +102,21 @@ def test_who_needs_nothing_of_the_schema_asks_nobody(troubled: RegistryServer) -
     assert troubled.asked == []
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_fields_without_a_schema_are_seen_under_every_id(ignored: bool) -> None:
+    made: Any = reader("http://127.0.0.1:1", schema="ignore")
+    finder = UnknownFieldFinder(COLUMNS, (), [("new",)] if ignored else (), caseless=False)
+    made.watch_unknown_fields(finder)
+    values = [framed(1, {"id": 1, "new": 5}), framed(2, {"id": 2, "new": 6}), framed(3, {"id": 3})]
+    assert made.decode(values, COLUMNS).num_rows == 3
+    unknown = [
+        (rows.tolist(), [column.name for column in columns.fields])
+        for rows, columns in made.unknown_columns_of_last_decode(values, ())
+    ]
+    assert unknown == ([] if ignored else [([0], ["new"]), ([1], ["new"])])
+    assert made.record_count_with_ignored_fields == 2 * ignored
+
+
 def test_a_registry_that_is_away_is_waited_for_by_name(troubled: RegistryServer) -> None:
     troubled.trouble.status = 503
     with pytest.raises(Unreachable, match="HG-401 the schema registry does not give the schema 1"):
