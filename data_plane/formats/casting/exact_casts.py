@@ -146,9 +146,17 @@ def _cast_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
         return pa.array(
-            [epoch_times.shortest_decimal(n) if valid else None for n, valid in numbers], target
+            [_decimal_of_float(n, target) if valid else None for n, valid in numbers], target
         )
     return _raise_impossible(values, target)
+
+
+def _decimal_of_float(number: float, target: pa.DataType) -> Decimal:
+    result = epoch_times.shortest_decimal(number)
+    # Arrow takes some numbers of too many decimal places for zero.
+    if result and int(result.normalize().as_tuple().exponent) < -target.scale:
+        raise ValueError(f"has more digits than {target} keeps")
+    return result
 
 
 def _cast_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:

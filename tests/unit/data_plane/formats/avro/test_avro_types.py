@@ -165,6 +165,7 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ("decimal", "double", 0.125),
     ("decimal", "double", float("inf")),
     ("decimal", "double", 1e10),
+    ("decimal", "double", 4.0300000000000004e-55),
     ("decimal", "int", 10**8),
     ("decimal", decimal(10, 4), unscaled(1234567)),
     ("decimal", decimal(38, 2), unscaled(10**10)),

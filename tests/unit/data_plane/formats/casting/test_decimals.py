@@ -93,3 +93,18 @@ def test_no_decimal_becomes_another(number: int, scale: int, column: pa.DataType
             assert fits
         except pa.ArrowInvalid:
             assert not fits
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-1e-20, 1e-20), columns())
+@example(1.7391420043434412e-23, pa.decimal128(38, 0))
+@example(-0.0, pa.decimal128(10, 2))
+@example(1e22, pa.decimal128(38, 10))
+def test_a_double_is_the_decimal_that_it_is_written_as(number: float, column: pa.DataType) -> None:
+    value = Decimal(str(number))
+    moved = value.scaleb(column.scale, EXACT)
+    fits = abs(moved) < 10**column.precision and moved == moved.to_integral_value()
+    try:
+        assert cast(pa.array([number]), column).to_pylist() == [value]
+        assert fits
+    except ValueError:
+        assert not fits
