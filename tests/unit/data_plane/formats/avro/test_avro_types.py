@@ -369,6 +369,19 @@ def test_a_union_of_records_goes_into_the_columns_of_each() -> None:
     ]
 
 
+@pytest.mark.parametrize("branches", [128, 129, 300])
+def test_a_union_may_have_more_branches_than_arrows_unions(branches: int) -> None:
+    union = [{**record(a="long"), "name": f"R{number}"} for number in range(branches)]
+    chosen = [0, branches - 1, 127, 1, branches // 2, branches - 1]
+    values = [zigzag(branch) + zigzag(row) for row, branch in enumerate(chosen)]
+    for column, expected in (
+        ("struct", [{"a": row, "b": None} for row in range(len(chosen))]),
+        ("string", [f'{{"a":{row}}}' for row in range(len(chosen))]),
+    ):
+        rows = decoded(record(v=union), values, one_column(column))
+        assert [row["v"] for row in rows] == expected
+
+
 def test_no_column_is_taken_apart_for_a_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = record(a=["null", "long"], b=["null", "string"])
     columns = pa.schema([("a", pa.int64()), ("b", pa.large_string())])
