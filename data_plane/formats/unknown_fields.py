@@ -30,6 +30,7 @@ from headgate.control_protocol.columns import (
 )
 from headgate.control_protocol.schema_evolution import FIELDS_MAX, can_widen
 from headgate.data_plane.formats import field_names
+from headgate.data_plane.formats.json.values import DECIMALS
 from headgate.native.kernels import Fields
 
 _DEPTH_MAX = 8
@@ -341,7 +342,7 @@ def _find_wider_primitive_for_value(data_type: pa.DataType, value: Any) -> Type 
 
 def _find_wider_decimal_for_value(data_type: pa.DataType, value: Decimal) -> Type | None:
     whole = max(value.adjusted() + 1, 1) if value else 1
-    exponent = value.normalize().as_tuple().exponent
+    exponent = value.normalize(DECIMALS).as_tuple().exponent
     fits = isinstance(exponent, int) and -exponent <= data_type.scale
     digits = whole + data_type.scale
     return (

@@ -34,6 +34,9 @@ from headgate.data_plane.formats.casting.decimals import (
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.utf8 import decode_text
 
+_BRANCHES_MAX = 128
+"""An Arrow union's codes are the positive ones of a byte."""
+
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 # Items of no bytes (nulls, empty records) cost the writer nothing: without a limit, a few records
 # of a few bytes could ask for all memory.
@@ -125,20 +128,31 @@ def _read_union(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa
     real = [branch for branch, child in enumerate(avro_type.children) if child.type != "null"]
     if len(real) == 1:
         return _read_nullable(avro_type.children[real[0]], branches == real[0], field, cursors)
-    parts: dict[int, pa.Array] = {}
+    parts: list[pa.Array] = []
     for branch, child in enumerate(avro_type.children):
         chosen = branches == branch
         inside = cursors.select(chosen)
-        parts[branch] = _read_type(child, field, inside)
+        parts.append(_read_type(child, field, inside))
         cursors.advance_to(chosen, inside)
-    offsets = np.zeros(len(cursors), np.int32)
-    for branch in parts:
+    return _union_of_branches(branches, parts)
+
+
+def _union_of_branches(branches: Positions, parts: list[pa.Array]) -> pa.UnionArray:
+    """Return the parts as one column; more than Arrow has codes for as a union of unions."""
+    if len(parts) > _BRANCHES_MAX:
+        size = -(-len(parts) // _BRANCHES_MAX)
+        groups, inside = np.divmod(branches, size)
+        parts = [
+            _union_of_branches(inside[groups == group], parts[group * size : (group + 1) * size])
+            for group in range(-(-len(parts) // size))
+        ]
+        branches = groups
+    offsets = np.zeros(len(branches), np.int32)
+    for branch in range(len(parts)):
         chosen = branches == branch
         offsets[chosen] = np.arange(chosen.sum(), dtype=np.int32)
-    labels = [str(branch) for branch in parts]
-    return pa.UnionArray.from_dense(
-        pa.array(branches, pa.int8()), pa.array(offsets), list(parts.values()), labels
-    )
+    labels = [str(branch) for branch in range(len(parts))]
+    return pa.UnionArray.from_dense(pa.array(branches, pa.int8()), pa.array(offsets), parts, labels)
 
 
 def _read_nullable(

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.casting import exact_casts
+from headgate.data_plane.formats.casting import exact_casts, times
 from headgate.data_plane.formats.casting.decimals import VariableScale
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
@@ -266,7 +266,7 @@ def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
     if pa_types.is_map(source) and pa_types.is_struct(target):
         return _cast_map_to_struct(values, target, at)
     if pa_types.is_string(target) or pa_types.is_large_string(target):
-        return _json_text_of(values, target)
+        return _json_text_of(values, target, at)
     at.note_fault(
         _valid_flags(values), f"{_describe_kind(source)} cannot go into a column of type {target}"
     )
@@ -340,35 +340,82 @@ def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> 
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_null_mask(values))
 
 
-def _json_text_of(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _json_text_of(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
     texts = [
-        None if value is None else json_values.json_text(_as_json_value(value, values.type))
-        for value in values.to_pylist()
+        None if value is None else json_values.json_text(value)
+        for value in _json_values_of(values, at)
     ]
     return pa.array(texts, target)
 
 
-def _as_json_value(value: Any, data_type: pa.DataType) -> Any:
-    """Return an Arrow value as JSON would have it."""
-    if value is None:
-        return None
-    if isinstance(data_type, VariableScale):
-        data_type = data_type.storage_type
-    if pa_types.is_struct(data_type):
-        return {child.name: _as_json_value(value[child.name], child.type) for child in data_type}
-    if pa_types.is_map(data_type):
-        return {str(key): _as_json_value(item, data_type.item_type) for key, item in value}
-    if _is_list(data_type):
-        return [_as_json_value(item, data_type.value_type) for item in value]
+def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
+    """Return Arrow values as JSON would have them."""
+    kind = values.type
+    if isinstance(kind, VariableScale):
+        return _json_values_of(values.storage, at)
+    if pa_types.is_union(kind):
+        return _json_values_of_union(values, at)
+    if pa_types.is_struct(kind):
+        there = _valid_flags(values)
+        rows, dot = np.where(there, at.rows, -1), "." if at.path else ""
+        children = {
+            child.name: _json_values_of(values.field(n), at.place_inside(rows, dot + child.name))
+            for n, child in enumerate(kind)
+        }
+        return [
+            {name: items[row] for name, items in children.items()} if valid else None
+            for row, valid in enumerate(there.tolist())
+        ]
+    if pa_types.is_map(kind) or _is_list(kind):
+        return _json_values_of_items(values, at)
+    if pa_types.is_temporal(kind):
+        # From the counts: Arrow's Python values do not reach as far, and need pandas for some.
+        sound = _cast_halving_on_error(values, _Column(kind, "", as_text=False), at)
+        counts = sound.cast(pa.int32() if pa_types.is_date(kind) else pa.int64()).to_pylist()
+        return [None if count is None else times.iso_text(count, kind) for count in counts]
+    return [_primitive_as_json(value) for value in values.to_pylist()]
+
+
+def _json_values_of_union(values: pa.UnionArray, at: _Place) -> list[Any]:
+    codes = np.asarray(values.type_codes)
+    offsets = np.asarray(values.offsets).astype(np.int64)
+    result: list[Any] = [None] * len(values)
+    for code in range(values.type.num_fields):
+        chosen = np.flatnonzero(codes == code)
+        child = values.field(code).take(pa.array(offsets[chosen]))
+        inside = _json_values_of(child, at.place_inside(at.rows[chosen], ""))
+        for row, value in zip(chosen.tolist(), inside, strict=True):
+            result[row] = value
+    return result
+
+
+def _json_values_of_items(values: pa.Array, at: _Place) -> list[Any]:
+    """Return arrays as lists, and maps as dictionaries."""
+    offsets, rows = _offsets_and_rows_of_items(values, at)
+    build: type[list[Any] | dict[str, Any]] = list
+    parts = _json_values_of(_items_of(values), at.place_inside(rows, "[]"))
+    if pa_types.is_map(values.type):
+        keys = values.keys.slice(values.offsets[0].as_py(), len(parts))
+        owners = np.repeat(np.arange(len(values)), np.diff(offsets))
+        at.place_inside(rows, "").note_fault(_flag_repeated_keys(keys, owners), "has a key twice")
+        build, parts = dict, list(zip(map(str, keys.to_pylist()), parts, strict=True))
+    ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), _valid_flags(values), strict=True)
+    return [build(parts[begin:end]) if valid else None for begin, end, valid in ends]
+
+
+def _items_of(values: pa.Array) -> pa.Array:
+    if not pa_types.is_map(values.type):
+        return values.flatten()
+    begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    return values.items.slice(begin, end - begin)
+
+
+def _primitive_as_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no number for it
-    return value if isinstance(value, str | int | float | Decimal) else _time_as_json(value)
-
-
-def _time_as_json(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return value if value is None or isinstance(value, str | int | float | Decimal) else str(value)
 
 
 def _valid_flags(values: pa.Array) -> Flags:

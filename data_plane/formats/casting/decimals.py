@@ -1,4 +1,7 @@
-"""Reads decimals as Avro and Connect write them: big-endian two's complement, and a scale."""
+"""Casts decimals to columns, and reads them as Avro and Connect write them.
+
+Those write big-endian two's complement, and a scale.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pa_types
 
 from headgate.native.kernels import Integers
 
@@ -19,6 +23,20 @@ _HIGH_MAX = _LIMIT >> 64
 ByteArray = np.ndarray[Any, np.dtype[np.uint8]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Positions = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def cast_to_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast decimals, or their texts without exponents, to a column's precision and scale.
+
+    Raises what Arrow raises if one does not fit.
+    """
+    kind = values.type
+    digits, scale = (kind.precision, kind.scale) if pa_types.is_decimal(kind) else (_DIGITS_MAX, 0)
+    # To add decimal places, Arrow multiplies in 128 bits. A product that wraps around may look
+    # like a number that fits, and it is another one. Twice the digits hold any product.
+    if min(digits, target.precision) + target.scale - scale > _DIGITS_MAX:
+        values = values.cast(pa.decimal256(2 * _DIGITS_MAX, target.scale))
+    return values.cast(target)
 
 
 class DecodedDecimals(NamedTuple):

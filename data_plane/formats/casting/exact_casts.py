@@ -22,6 +22,7 @@ from headgate.data_plane.formats.casting.counted_time_types import Counted
 from headgate.data_plane.formats.casting.decimals import (
     Unscaled,
     VariableScale,
+    cast_to_decimals,
     split_by_scale,
     unscaled_to_decimals,
 )
@@ -32,7 +33,7 @@ from headgate.data_plane.formats.json import values as json_values
 _PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
-_WHOLE = pa.decimal128(38, 0)
+_WHOLE = pa.decimal128(20, 0)  # holds every integer of 64 bits
 # What Arrow's parser is trusted with: it takes hexadecimal and more, and refuses 1.0 for integers.
 _PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
 _PLAIN_DOUBLE = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
@@ -110,7 +111,7 @@ def _cast_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_integer(target) or pa_types.is_floating(target):
         return values.cast(target)
     if pa_types.is_decimal(target):
-        return values.cast(_WHOLE).cast(target)
+        return cast_to_decimals(values.cast(_WHOLE), target)
     if pa_types.is_date(target):
         return values.cast(pa.int32()).cast(target)
     if pa_types.is_time(target) or pa_types.is_timestamp(target):
@@ -145,13 +146,23 @@ def _cast_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
         return pa.array(
-            [epoch_times.shortest_decimal(n) if valid else None for n, valid in numbers], target
+            [_decimal_of_float(n, target) if valid else None for n, valid in numbers], target
         )
     return _raise_impossible(values, target)
 
 
+def _decimal_of_float(number: float, target: pa.DataType) -> Decimal:
+    result = epoch_times.shortest_decimal(number)
+    # Arrow takes some numbers of too many decimal places for zero.
+    if result and int(result.normalize().as_tuple().exponent) < -target.scale:
+        raise ValueError(f"has more digits than {target} keeps")
+    return result
+
+
 def _cast_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
-    if pa_types.is_decimal(target) or pa_types.is_integer(target):
+    if pa_types.is_decimal(target):
+        return cast_to_decimals(values, target)
+    if pa_types.is_integer(target):
         return values.cast(target)
     if pa_types.is_floating(target):
         return pa.array(

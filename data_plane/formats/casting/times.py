@@ -5,17 +5,19 @@ Text is ISO 8601: ``2026-08-01T12:30:15.123456+02:00``, with ``T`` or a space, a
 zone takes text without one as UTC. A column without a zone takes text with one only if it is UTC,
 since anything else would shift the value; the same goes for dates and times of the day with a
 trailing ``Z``. Digits that the column cannot hold are an error, not dropped. Years are 1 to 9999
-everywhere: readers and statistics know no others.
+everywhere: readers and statistics know no others. ``iso_text`` writes what is read here.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 DAY_MS = 86_400_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 _UNITS_PER_SECOND = {"us": 1_000_000, "ns": 1_000_000_000}
 _UNIT_DIGITS = {"us": 6, "ns": 9}
 _INT64_MAX = 2**63 - 1
@@ -108,6 +110,18 @@ def _zone_offset_s(zone: str | None) -> int:
     if hour > 23 or minute > 59:
         raise ValueError("has an impossible zone offset")
     return (hour * 3600 + minute * 60) * (-1 if zone[0] == "-" else 1)
+
+
+def iso_text(units: int, data_type: pa.DataType) -> str:
+    """Return the text of a date, a time of the day, or a timestamp (in UTC, if it has a zone)."""
+    if pa.types.is_date(data_type):
+        return (_EPOCH + timedelta(days=units)).date().isoformat()
+    micros, nanos = divmod(units, _UNITS_PER_SECOND[data_type.unit] // 1_000_000)
+    moment = _EPOCH + timedelta(microseconds=micros)
+    text = f"{moment.isoformat(timespec='microseconds')}{nanos:03}" if nanos else moment.isoformat()
+    if pa.types.is_time(data_type):
+        return text.partition("T")[2]
+    return f"{text}+00:00" if data_type.tz else text
 
 
 def parse_timestamps(texts: pa.Array, target: pa.TimestampType) -> pa.Array:

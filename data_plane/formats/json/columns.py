@@ -25,6 +25,7 @@ import pyarrow.types as pa_types
 from arro3.io import read_json
 
 from headgate.data_plane.formats.casting import times
+from headgate.data_plane.formats.casting.decimals import cast_to_decimals
 from headgate.native.byte_arrays import Packed
 
 _EXACT_DOUBLE_MAX = 2**53
@@ -336,6 +337,7 @@ def convert_texts(target: pa.DataType, texts: pa.Array) -> pa.Array:
         _require_all_true(
             pc.match_substring_regex(texts, _PLAIN_DECIMAL), "a decimal has an exponent"
         )
+        return cast_to_decimals(texts, target)
     return texts.cast(target)
 
 

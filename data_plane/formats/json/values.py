@@ -51,7 +51,7 @@ _EXACT_DOUBLE_MAX = 2**53
 _NUMBER_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _UUID_TEXT = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 # Wide enough to hold any number as it is written, or to refuse it: it never rounds.
-_DECIMALS = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact, InvalidOperation])
+DECIMALS = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact, InvalidOperation])
 _SMALL = Context(prec=100)  # for numbers that were found to have fewer digits
 
 
@@ -79,7 +79,7 @@ def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _DECODER = json.JSONDecoder(
     strict=False,
-    parse_float=_DECIMALS.create_decimal,
+    parse_float=DECIMALS.create_decimal,
     parse_constant=_refuse_nan_and_infinity,
     object_pairs_hook=require_unique_keys,
 )
@@ -158,7 +158,7 @@ def _converter_for(target: pa.DataType) -> Callable[[Any, pa.DataType, str], Any
 
 def _parse_number(value: Any) -> int | Decimal:
     if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value):
-        return _DECIMALS.create_decimal(value) if set(value) & set(".eE") else int(value)
+        return DECIMALS.create_decimal(value) if set(value) & set(".eE") else int(value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise BadValue("is not a number")
     return value

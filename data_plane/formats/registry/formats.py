@@ -115,12 +115,11 @@ class RegistryJsonRecords(FramedRecords):
     def __init__(self, options: Mapping[str, str]) -> None:
         of_registry, taken = _split_off_registry_options(options, {SCHEMA: (USE, IGNORE)})
         registry = SchemaRegistry.shared_for_settings(of_registry)
-        plain = JsonRecords()
 
         def open_writer_format(frame: bytes) -> JsonRecords | SchemaJsonRecords:
             schema_id = _require_schema_id(frame, taken[FRAMING])
             if taken[SCHEMA] == IGNORE:
-                return plain
+                return JsonRecords()  # its own: each is asked what its frame's last values lacked
             return SchemaJsonRecords(registry.read_json_schema(schema_id))
 
         super().__init__(split_by_frame, open_writer_format)

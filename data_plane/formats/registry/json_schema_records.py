@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pa_types
 
 from headgate.control_protocol.columns import Column, ListOf, Struct, Type
+from headgate.data_plane.formats.casting.decimals import Unscaled
+from headgate.data_plane.formats.connect.arrow_schema import (
+    Unread,
+    arrow_type_of_schema,
+    pruned_type,
+)
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
 from headgate.data_plane.formats.connect.json_schema_translation import JsonSchema
 from headgate.data_plane.formats.connect.schema_inference import with_default_precision
+from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import UnknownColumns, UnknownFieldFinder
 from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags
 
 
 class SchemaJsonRecords(JsonRecords):
@@ -43,18 +55,30 @@ class SchemaJsonRecords(JsonRecords):
             known, bad = error.rest, error.bad
         # Connect's converter can write decimals as numbers too, under the same schema.
         rows = np.array(sorted(bad), np.int64)
+        rows = rows[self._flag_without_base64(packed.take(rows), schema)]
         try:
             read, left = super().decode(packed.take(rows), schema), rows
-            still: dict[int, str] = {}
         except UndecodableRecords as error:
             read, left = error.rest, np.delete(rows, list(error.bad))
-            still = {int(rows[row]): bad[int(rows[row])] for row in error.bad}
-        first = np.delete(np.arange(len(packed), dtype=np.int64), rows)
+        first = np.delete(np.arange(len(packed), dtype=np.int64), list(bad))
+        for row in left.tolist():
+            del bad[row]
         order = np.argsort(np.concatenate([first, left]))
         together = pa.concat_batches([known, read]).take(pa.array(order))
-        if still:
-            raise UndecodableRecords(still, together)
+        if bad:
+            raise UndecodableRecords(bad, together)
         return together
+
+    def _flag_without_base64(self, values: Packed, schema: pa.Schema) -> Flags:
+        """Return in which records no decimal that a column looks for is anything but a number.
+
+        Only those can be read as plain JSON: there, base64 is a text, or another number.
+        """
+        try:
+            kind = pruned_type(arrow_type_of_schema(json.loads(self._schema.connect)), schema)
+        except ValueError:  # the reason why all of them are bad
+            return np.zeros(len(values), np.bool_)
+        return np.array([_spells_decimals_as_numbers(value, kind) for value in values], np.bool_)
 
     def unknown_columns_of_last_decode(
         self, values: Sequence[bytes], bad_rows: Collection[int], /
@@ -69,6 +93,33 @@ class SchemaJsonRecords(JsonRecords):
             beyond = _undeclared_columns(shown, self._schema.columns)
             if beyond.fields:
                 yield rows, beyond
+
+
+def _spells_decimals_as_numbers(value: bytes, data_type: pa.DataType) -> bool:
+    try:
+        record = json_values.parse_record(value)
+    except ValueError:
+        return False
+    return all(
+        isinstance(found, int | Decimal) and not isinstance(found, bool)
+        for found in _decimals_inside(record, data_type)
+    )
+
+
+def _decimals_inside(value: Any, data_type: pa.DataType) -> Iterator[Any]:
+    """Yield what stands where the schema has a decimal, nulls apart."""
+    if isinstance(data_type, Unscaled | Unread):
+        if value is not None:
+            yield value
+    elif pa_types.is_struct(data_type) and isinstance(value, dict):
+        for child in data_type:
+            yield from _decimals_inside(value.get(child.name), child.type)
+    elif pa_types.is_map(data_type) and isinstance(value, dict):
+        for item in value.values():
+            yield from _decimals_inside(item, data_type.item_type)
+    elif pa_types.is_large_list(data_type) and isinstance(value, list):
+        for item in value:
+            yield from _decimals_inside(item, data_type.value_type)
 
 
 def _required_columns_only(wanted: Struct) -> Struct:

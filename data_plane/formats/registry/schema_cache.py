@@ -45,8 +45,8 @@ class Fetched(Generic[_Kind]):
 class SchemaCache(Generic[_Kind]):
     """Keeps what was made of schemas, within bounds: what was used last stays.
 
-    What is older than ``fresh_s`` is fetched again, and must say the same; if nobody answers, it
-    stays. Digests outlast the schemas.
+    What is older than ``fresh_s`` is fetched again, and must say the same; if nobody answers, or
+    the id is gone, it stays. Digests outlast the schemas.
     """
 
     def __init__(self, count_max: int, fresh_s: float) -> None:
@@ -76,7 +76,11 @@ class SchemaCache(Generic[_Kind]):
             if known is None:
                 raise
             raise _reused_error(schema_id) from error
-        except (NoSuchSchema, Unreachable, MissingRights):
+        except NoSuchSchema:
+            if known is None:
+                raise
+            found = known  # a quick answer, which says nothing of the other schemas
+        except (Unreachable, MissingRights):
             if known is None:
                 raise
             # Not once more for each of the other schemas: each question may take half a minute.

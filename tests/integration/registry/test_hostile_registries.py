@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.registry import client as registry_client
+from headgate.data_plane.formats.registry import schema_cache
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 
 VALUE = framed(1, FIRST, {"id": 1, "name": "x"})
@@ -377,6 +379,22 @@ def test_an_id_that_is_given_to_another_schema_stops_the_sink_instead_of_wrong_r
     with pytest.raises(SchemaIdReused):
         reader(troubled.url, **options).decode([value], COLUMNS)
     assert reader(troubled.url).decode([value], COLUMNS).num_rows == 1, "who never knew another"
+
+
+def test_an_id_that_is_gone_hides_no_other_that_is_given_anew(
+    troubled: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(schema_cache, "time", SimpleNamespace(monotonic=lambda: now_s))
+    one, two, three = ({**FIRST, "name": name} for name in ("One", "Two", "Three"))
+    gone, reused = (registered(troubled.url, "s", schema) for schema in (one, two))
+    row = {"id": 1, "name": "x"}
+    values = [framed(gone, one, row), framed(reused, two, row)]
+    assert reader(troubled.url).decode(values, COLUMNS).num_rows == 2
+    troubled.subjects.ids = {json.dumps({"schema": json.dumps(three)}): reused}
+    now_s += 600
+    with pytest.raises(SchemaIdReused, match=f"as the schema {reused}"):
+        reader(troubled.url).decode(values, COLUMNS)
 
 
 def test_the_same_schema_in_other_words_is_the_same(troubled: RegistryServer) -> None:

@@ -22,6 +22,7 @@ from integration.registry.test_asking import QUICK, registered_schema
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import Unreachable
+from headgate.data_plane.formats.column_options import ColumnRule, with_read_options_of_rule
 from headgate.data_plane.formats.connect.json_schema_translation import translate_json_schema
 from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
@@ -102,6 +103,21 @@ def test_who_needs_nothing_of_the_schema_asks_nobody(troubled: RegistryServer) -
     assert troubled.asked == []
 
 
+@pytest.mark.parametrize("ignored", [False, True])
+def test_fields_without_a_schema_are_seen_under_every_id(ignored: bool) -> None:
+    made: Any = reader("http://127.0.0.1:1", schema="ignore")
+    finder = UnknownFieldFinder(COLUMNS, (), [("new",)] if ignored else (), caseless=False)
+    made.watch_unknown_fields(finder)
+    values = [framed(1, {"id": 1, "new": 5}), framed(2, {"id": 2, "new": 6}), framed(3, {"id": 3})]
+    assert made.decode(values, COLUMNS).num_rows == 3
+    unknown = [
+        (rows.tolist(), [column.name for column in columns.fields])
+        for rows, columns in made.unknown_columns_of_last_decode(values, ())
+    ]
+    assert unknown == ([] if ignored else [([0], ["new"]), ([1], ["new"])])
+    assert made.record_count_with_ignored_fields == 2 * ignored
+
+
 def test_a_registry_that_is_away_is_waited_for_by_name(troubled: RegistryServer) -> None:
     troubled.trouble.status = 503
     with pytest.raises(Unreachable, match="HG-401 the schema registry does not give the schema 1"):
@@ -178,6 +194,49 @@ def test_decimals_and_times_of_kafka_connect_are_what_their_schema_says(
     if counted:
         assert {row["at"].isoformat() for row in rows} == {"1970-01-01T00:00:01.000001+00:00"}
     assert {row["day"].isoformat() for row in rows} == {"1970-01-04"}
+
+
+PRICE = CONNECT["properties"]["price"]
+
+
+@pytest.mark.parametrize(
+    ("price", "column", "value"),
+    [
+        (PRICE, pa.field("price", pa.large_string()), "AeJA"),
+        (PRICE, pa.field("price", pa.large_binary()), "AeJA"),
+        (PRICE, pa.field("price", pa.decimal128(6, 2)), "1234"),  # 4 digits, and -26588.24
+        (
+            PRICE,
+            with_read_options_of_rule(
+                pa.field("price", pa.large_string()), ColumnRule(as_text=True)
+            ),
+            "AeJA",
+        ),
+        (
+            {"type": "array", "items": PRICE},
+            pa.field("price", pa.large_list(pa.decimal128(12, 2))),
+            [None, 1, "1234"],
+        ),
+        (
+            {"type": "object", "additionalProperties": PRICE},
+            pa.field("price", pa.large_string()),
+            {"a": "AeJA"},
+        ),
+    ],
+    ids=["text", "bytes", "too narrow", "as text", "in a list", "in a map"],
+)
+def test_a_decimal_in_base64_is_no_other_text_whatever_stands_beside_it(
+    troubled: RegistryServer, price: Any, column: pa.Field, value: Any
+) -> None:
+    properties = {"price": price, "ratio": {"type": "number", "connect.type": "float64"}}
+    number = registered(troubled.url, "s", {**CONNECT, "properties": properties})
+    columns = pa.schema([column, pa.field("ratio", pa.float32())])
+    bad = framed(number, {"price": value, "ratio": 0.1})  # no float is exactly 0.1
+    with pytest.raises(UndecodableRecords) as caught:
+        reader(troubled.url).decode([bad, framed(number, {"ratio": 0.1})], columns)
+    assert list(caught.value.bad) == [0]
+    assert caught.value.rest.num_rows == 1
+    assert reader(troubled.url).decode([bad], columns.remove(0)).num_rows == 1, "who needs no price"
 
 
 def found(schema: Any, references: dict[str, str] | None = None) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -137,6 +139,30 @@ TAKEN: list[tuple[str, str, Any, Any, Any]] = [
     ),
     ("T5", "string", {"type": "array", "items": "long"}, [1, 2], "[1,2]"),
     ("T5", "string", {"type": "map", "values": "string"}, {"k": "é"}, '{"k":"\\u00e9"}'),
+    (
+        "T5",
+        "string",
+        {"type": "array", "items": ["null", "bytes", {**record(a="long"), "name": "Inner"}]},
+        [None, b"\x00\xff", {"a": 1}],
+        '[null,"AP8=",{"a":1}]',
+    ),
+    *(
+        ("T5", "string", {"type": "array", "items": kind}, [0, value], text)
+        for kind, value, text in (
+            (logical("int", "date"), -719_162, '["1970-01-01","0001-01-01"]'),
+            (logical("int", "time-millis"), 86_399_999, '["00:00:00","23:59:59.999000"]'),
+            (
+                logical("long", "timestamp-nanos"),
+                NOON_US * 1000 + 1,
+                '["1970-01-01T00:00:00+00:00","2026-08-01T12:00:00.000000001+00:00"]',
+            ),
+            (
+                logical("long", "local-timestamp-nanos"),
+                -(2**63),
+                '["1970-01-01T00:00:00","1677-09-21T00:12:43.145224192"]',
+            ),
+        )
+    ),
     ("unions", "long", WORDS, "123", 123),
     ("unions", "long", WORDS, 124, 124),
     ("unions", "long", WORDS, None, None),
@@ -165,12 +191,15 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ("decimal", "double", 0.125),
     ("decimal", "double", float("inf")),
     ("decimal", "double", 1e10),
+    ("decimal", "double", 4.0300000000000004e-55),
     ("decimal", "int", 10**8),
     ("decimal", decimal(10, 4), unscaled(1234567)),
     ("decimal", decimal(38, 2), unscaled(10**10)),
     ("wide_decimal", decimal(38, 10), unscaled(10**38)),
     ("wide_decimal", decimal(38, 10), unscaled(-(2**127))),
     ("wide_decimal", decimal(38, 10), unscaled(2**200)),
+    ("wide_decimal", decimal(38, 0), unscaled(3 * 10**37)),
+    ("wide_decimal", "string", str(3 * 10**37)),
     ("boolean", "string", "yes"),
     ("boolean", "string", "true"),
     ("boolean", "int", 1),
@@ -204,6 +233,15 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ("map", {"type": "map", "values": "double"}, {"k": 0.125}),
     ("struct", {**record(a="double"), "name": "Inner"}, {"a": 1.5}),
     ("long", WORDS, "1.5"),
+    *(
+        ("string", {"type": "map", "values": logical(kind, name)}, {"k": value})
+        for kind, name, value in (
+            ("int", "date", 2_932_897),
+            ("long", "time-micros", DAY_US),
+            ("long", "time-micros", -1),
+            ("long", "timestamp-micros", 253_402_300_800_000_000),
+        )
+    ),
 ]
 
 
@@ -275,6 +313,7 @@ HOSTILE: list[tuple[str, Any, bytes]] = [
     ("list", {"type": "array", "items": "int"}, zigzag(2) + b"\2\4"),
     ("map", {"type": "map", "values": "int"}, zigzag(2) + b"\2k\2\2k\4\0"),
     ("map", {"type": "map", "values": "int"}, zigzag(1) + b"\2\xff\2\0"),
+    ("string", {"type": "map", "values": "int"}, zigzag(2) + b"\2k\2\2k\4\0"),
     ("int", "int", b""),
     ("int", "int", zigzag(1) + b"x"),
     ("double", "double", b"1234567"),
@@ -330,6 +369,19 @@ def test_a_union_of_records_goes_into_the_columns_of_each() -> None:
     ]
 
 
+@pytest.mark.parametrize("branches", [128, 129, 300])
+def test_a_union_may_have_more_branches_than_arrows_unions(branches: int) -> None:
+    union = [{**record(a="long"), "name": f"R{number}"} for number in range(branches)]
+    chosen = [0, branches - 1, 127, 1, branches // 2, branches - 1]
+    values = [zigzag(branch) + zigzag(row) for row, branch in enumerate(chosen)]
+    for column, expected in (
+        ("struct", [{"a": row, "b": None} for row in range(len(chosen))]),
+        ("string", [f'{{"a":{row}}}' for row in range(len(chosen))]),
+    ):
+        rows = decoded(record(v=union), values, one_column(column))
+        assert [row["v"] for row in rows] == expected
+
+
 def test_no_column_is_taken_apart_for_a_bad_record(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = record(a=["null", "long"], b=["null", "string"])
     columns = pa.schema([("a", pa.int64()), ("b", pa.large_string())])
@@ -342,6 +394,26 @@ def test_no_column_is_taken_apart_for_a_bad_record(monkeypatch: pytest.MonkeyPat
         assert [(row["a"], row["b"]) for row in refused.value.rest.to_pylist()] == [
             (at, f"x{at}") for at in (0, 1, 3)
         ]
+
+
+def test_nanoseconds_become_text_without_pandas() -> None:
+    """Arrow's own values of nanoseconds are those of pandas, which few installations have."""
+    schema = record(v={"type": "array", "items": logical("long", "timestamp-nanos")})
+    value = encoded(physical(schema), {"v": [1]})
+    code = f"""
+import sys
+class Absent:
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+import pyarrow as pa
+from headgate.data_plane.formats.avro.format import AvroRecords
+read = AvroRecords({{"schema": {json.dumps(schema)!r}}}).decode
+print(read([{value!r}], pa.schema([("v", pa.large_string())]))[0][0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == '["1970-01-01T00:00:00.000000001+00:00"]\n', done.stderr
 
 
 def test_a_schema_is_parsed_once() -> None:

@@ -6,8 +6,11 @@ from decimal import Context, Decimal
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from headgate.data_plane.formats.casting.decimals import Unscaled, unscaled_to_decimals
+from headgate.data_plane.formats.casting.exact_casts import cast
 
 DIGITS = 10**38 // 81  # 1234567901...: no digit of it may become a zero
 MOST = 10**38 - 1
@@ -62,3 +65,46 @@ def test_what_38_digits_do_not_hold_is_refused(scale: int, number: int) -> None:
     for sign in (1, -1):
         with pytest.raises(ValueError, match="a decimal of more than 38 digits"):
             unscaled_to_decimals(unscaled(scale, sign * number))
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> pa.DataType:
+    precision = draw(st.integers(30, 38) | st.integers(1, 38))
+    return pa.decimal128(precision, draw(st.integers(0, precision)))
+
+
+@given(st.integers(-MOST, MOST), st.integers(0, 38), columns())
+@example(92, 0, pa.decimal128(38, 38))  # times 10**38, and in 128 bits again within 38 digits
+@example(4 * 10**18, 0, pa.decimal128(38, 20))
+@example(4 * 10**20, 0, pa.decimal128(38, 18))
+def test_no_decimal_becomes_another(number: int, scale: int, column: pa.DataType) -> None:
+    value = Decimal(number).scaleb(-scale, EXACT)
+    moved = value.scaleb(column.scale, EXACT)
+    fits = abs(moved) < 10**column.precision and moved == moved.to_integral_value()
+    sources = [
+        pa.array([value], pa.decimal128(38, scale)),
+        pa.array([f"{value:f}"], pa.large_string()),
+    ]
+    if value == number and abs(number) < 2**63:
+        sources.append(pa.array([number], pa.int64()))
+    for source in sources:
+        try:
+            assert cast(source, column).to_pylist() == [value]
+            assert fits
+        except pa.ArrowInvalid:
+            assert not fits
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(-1e-20, 1e-20), columns())
+@example(1.7391420043434412e-23, pa.decimal128(38, 0))
+@example(-0.0, pa.decimal128(10, 2))
+@example(1e22, pa.decimal128(38, 10))
+def test_a_double_is_the_decimal_that_it_is_written_as(number: float, column: pa.DataType) -> None:
+    value = Decimal(str(number))
+    moved = value.scaleb(column.scale, EXACT)
+    fits = abs(moved) < 10**column.precision and moved == moved.to_integral_value()
+    try:
+        assert cast(pa.array([number]), column).to_pylist() == [value]
+        assert fits
+    except ValueError:
+        assert not fits

@@ -1,0 +1,30 @@
+"""What a table would need for values that its columns do not hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.data_plane.formats.json.values import parse_record
+from headgate.data_plane.formats.unknown_fields import UnknownFieldFinder
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"),
+    [
+        ("123456789.5", "decimal(11, 2)"),
+        ("123456789012345678901234567890.12000", "decimal(32, 2)"),
+        ("123456789012345678901234567890.123", None),
+        ("1e35", "decimal(38, 2)"),
+        ("1e36", None),
+        ("1e1000000", None),
+        ("1e-1000000", None),
+    ],
+)
+def test_a_decimal_is_widened_only_for_a_value_that_then_fits(number: str, wanted: Any) -> None:
+    columns = pa.schema([("price", pa.decimal128(10, 2))])
+    finder = UnknownFieldFinder(columns, (), (), caseless=False)
+    needed = finder.columns_needed_by_record(parse_record(b'{"price":%s}' % number.encode()))
+    assert [column.type for column in needed.fields] == ([wanted] if wanted else [])
