@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headgate.control_protocol.redaction import Redaction, to_printable_line
+from headgate.control_protocol.redaction import to_printable_line
 
 LINE_CHARACTERS_MAX = 8_000
 """Names, values and reasons in a message may be as long as a record."""
+Redact = Callable[[str], str]
 
 
 class _Redacting(logging.Filter):
@@ -24,13 +25,11 @@ class _Redacting(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.redactions: tuple[Redaction, ...] = ()
+        self.redactions: tuple[Redact, ...] = ()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = said = record.getMessage()
-        for redaction in self.redactions:
-            text = redaction(text)
-        text = to_printable_line(text)
+        said = record.getMessage()
+        text = to_printable_line(redact_for_running_sinks(said))
         if len(text) > LINE_CHARACTERS_MAX:
             text = f"{text[:LINE_CHARACTERS_MAX]} ... {len(text) - LINE_CHARACTERS_MAX:,} more"
         if text != said:
@@ -50,9 +49,16 @@ def redacted_logger(name: str) -> logging.Logger:
     return logger
 
 
+def redact_for_running_sinks(text: str) -> str:
+    """Return the text without the secrets that are in use now, as their files say by now."""
+    for redact in _REDACTING.redactions:
+        text = redact(text)
+    return text
+
+
 @contextmanager
-def redacting(redaction: Redaction) -> Iterator[None]:
-    """Redact what the package logs meanwhile."""
+def redacting(redaction: Redact) -> Iterator[None]:
+    """Redact what the package logs meanwhile, and all that a process of ours shows of its log."""
     with _CHANGING:
         _REDACTING.redactions = (*_REDACTING.redactions, redaction)
     try:

@@ -19,6 +19,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import current_sink
 from headgate.control_protocol.errors import CODE, ConfigurationError
 from headgate.control_protocol.log_event_names import LogEvent
+from headgate.control_protocol.redacting_loggers import redact_for_running_sinks
 
 _FORMS = ("text", "json")
 
@@ -74,10 +75,13 @@ class JsonLines(logging.Formatter):
 
 
 def redact_for_sinks(sinks: Iterable[SinkSettings], text: str) -> str:
-    """Return the text without the secrets of any of these sinks."""
+    """Return the text without the secrets of any of these sinks, or of what runs now.
+
+    These are the files of the start: each may have been read again, and a fleet's page has none.
+    """
     for settings in sinks:
         text = settings.redact(text)
-    return text
+    return redact_for_running_sinks(text)
 
 
 def send_logs_to_stderr(sinks: Sequence[SinkSettings], *, verbose: bool = False) -> None:

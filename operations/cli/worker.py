@@ -89,6 +89,7 @@ def _run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbo
 
 def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     """As ``_run_worker``, the sinks that fall to this worker of a fleet."""
+    from headgate.control_protocol.redacting_loggers import redacting
     from headgate.runtime.console_log import send_logs_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
     from headgate.runtime.fleet.linux_process_calls import machine_or_cgroup_memory_mib
@@ -98,7 +99,8 @@ def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
     jvms_mib = settings.worker.jvms_memory_mib or machine_or_cgroup_memory_mib()
     limits = Limits(settings.worker.memory_mib, jvms_mib)
-    Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
+    with redacting(settings.redaction):
+        Worker(lambda: FleetMember(settings, version("headgate")), command, limits).run()
 
 
 def _show_sinks_of_worker(folder: Path, state_file: Path | None, *, as_json: bool) -> ExitCode:

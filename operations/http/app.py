@@ -90,17 +90,18 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
         return fleet_gauges(known)
 
     telemetry.register_gauges(gauges_of_fleet)
+    served = ServedFleet(followed)
     site = Site(
         {},
         settings.http,
-        ServedFleet(followed),
+        served,
         metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE),
         not_live=followed.why_hanging,
         not_ready=followed.why_not_current,
     )
     try:
         with (
-            redacting(settings.redaction),
+            redacting(served.redact),
             following_fleet(followed),
             _serving_http(listen or settings.http.listen or DEFAULT, settings.http, site) as url,
         ):

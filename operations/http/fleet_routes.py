@@ -117,6 +117,13 @@ class ServedFleet:
                 self._sinks[at] = ServedSink(_parse_desired_file(seen, self.followed.settings))
             return self._sinks[at]
 
+    def redact(self, text: str) -> str:
+        """Mask the secrets of the worker's file and of each sink that was asked."""
+        text = self.followed.settings.redact(text)
+        for sink in tuple(self._sinks.values()):  # no lock: who holds it may log
+            text = sink.settings.redact(text)
+        return text
+
     def change_specs(
         self, plan_change: FleetPlanner, asked: Asked, *, creates_topics: bool = False
     ) -> Plan:

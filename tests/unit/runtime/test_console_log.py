@@ -11,7 +11,9 @@ from unit.config.test_load import MINIMAL
 from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
-from headgate.runtime.console_log import JsonLines, send_logs_to_stderr
+from headgate.control_protocol.redacting_loggers import redacting
+from headgate.control_protocol.redaction import Redaction
+from headgate.runtime.console_log import JsonLines, Redacting, send_logs_to_stderr
 
 SECRET = "swordfish-42"
 
@@ -62,6 +64,17 @@ def test_a_trace_stays_on_its_line() -> None:
     assert "\n" not in text
     assert "Unreachable" in json.loads(text)["trace"]
     assert SECRET not in text
+
+
+@pytest.mark.parametrize("form", [JsonLines, Redacting])
+def test_a_line_holds_no_secret_of_what_runs_now(form: type[JsonLines | Redacting]) -> None:
+    """A fleet's page and its workers start with no sink, and a sink's file is read again."""
+    error = ValueError(f"cannot use {SECRET}")
+    record = logging.LogRecord(
+        "foreign", logging.ERROR, "f", 1, f"as {SECRET}", (), (type(error), error, None)
+    )
+    with redacting(Redaction(frozenset({SECRET}))):
+        assert SECRET not in form([]).format(record)
 
 
 def test_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

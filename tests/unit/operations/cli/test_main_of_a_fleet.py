@@ -1,4 +1,4 @@
-"""``headgate serve`` and ``headgate rights`` take sink files, or the file of a fleet's workers."""
+"""Commands that take the file of a fleet's workers, some of them sink files instead."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from unit.config.test_load import MINIMAL
 
+from headgate.control_protocol.redacting_loggers import redact_for_running_sinks
 from headgate.operations.cli.main import main
 
 WORKER = '[fleet]\nname = "city"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
@@ -58,3 +59,18 @@ def test_each_role_of_a_fleet_has_its_commands(files: tuple[str, str]) -> None:
     for given in (("--fleet", worker, "--role", "sink"), (sink, "--role", "worker")):
         assert run("rights", *given)[0] == 2
     assert "# sink of sink trips" in run("rights", sink)[1]
+
+
+def test_a_worker_s_log_holds_no_secret_of_its_file(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, worker = files
+    Path(worker).write_text(WORKER + '"sasl.password" = "sesame-open"\n')
+    said: list[str] = []
+    monkeypatch.setattr(
+        "headgate.runtime.fleet.worker.Worker.run",
+        lambda _: said.append(redact_for_running_sinks("login sesame-open failed")),
+    )
+    monkeypatch.setattr("headgate.runtime.console_log.send_logs_to_stderr", lambda *_, **__: None)
+    assert run("worker", worker) == (0, "")
+    assert said == ["login *** failed"]

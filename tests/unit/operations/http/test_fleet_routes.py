@@ -281,6 +281,17 @@ def test_a_sink_whose_file_cannot_be_read_here_says_so(serve: Serve) -> None:
         assert client.get("/api/v1/sinks/zones", VIEWER).status in (400, 409)
 
 
+def test_what_a_sink_s_file_refers_to_is_masked_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ZONES_TOKEN", "sesame-open-0123456789")
+    fleet = MadeUpFleet()
+    spec = fleet.spec("zones", file=FILE + '[http]\nviewer_token = "${env:ZONES_TOKEN}"\n')
+    served = MadeUpServed(fleet)
+    served.served_sink_of(fleet.latest().fleet.sinks[spec.key])
+    assert served.redact("as sesame-open-0123456789") == "as ***"
+
+
 # ---------------------------------------------------------------------------------------- rights
 
 WRITES = [
