@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -74,6 +75,7 @@ from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 
 _log = redacted_logger("headgate.worker")
 
+_KEY = re.compile(r"[A-Za-z0-9_#-]+")
 POLL_S = 0.2
 IDENTITY_S = 10.0
 """How often it is asked whether the topic is still the same one."""
@@ -477,8 +479,10 @@ def _make_working_folder(name: str) -> Path:
 
 
 def _require_file_names_its_sink(key: str, spec: SinkSpec) -> None:
-    """Raise ``SpecNotBelieved`` if the file is another sink's. What cannot be read, its process
-    tells."""
+    """Raise ``SpecNotBelieved`` if the file is another sink's, or the key no sink's. What cannot be
+    read, its process tells."""
+    if not _KEY.fullmatch(key):  # it names a file, which must be in the worker's folder
+        raise SpecNotBelieved(f"the spec for {key} names no sink", "remove it from the topic")
     name = (parse_sink_document(spec.file) or {}).get("name")
     if isinstance(name, str) and "${" not in name and name != sink_of_key(key):
         raise SpecNotBelieved(

@@ -115,7 +115,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def member(cluster: Cluster, tmp_path: Path) -> Iterator[FleetMember]:
     file = tmp_path / "worker.toml"
     file.write_text(
-        '[fleet]\nname = "fleet"\n[worker]\nname = "w0"\n'
+        f'[fleet]\nname = "fleet"\n[worker]\nname = "w0"\nfolder = "{tmp_path}/sinks"\n'
         '[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
     )
     made = FleetMember(load_worker_file(file), "0.1.0")
@@ -130,8 +130,20 @@ def wait_until(is_so: Callable[[], Any]) -> None:
         time.sleep(0.005)
 
 
-def spec(key: str = "trips") -> SinkSpec:
-    return SinkSpec(key=key, slot=0, number=1, file=FILE)
+def spec(key: str = "trips", file: str = FILE) -> SinkSpec:
+    return SinkSpec(key=key, slot=0, number=1, file=file)
+
+
+@pytest.mark.parametrize("key", ["../outside", "a/b", "nul\0"])
+def test_a_key_that_is_no_sink_s_writes_no_file(
+    cluster: Cluster, member: FleetMember, key: str
+) -> None:
+    cluster.gives(spec(key, 'name = "${env:ANY}"'), spec("trips#2"))
+    wait_until(lambda: member.read_desired_sinks().keys() == {key, "trips#2"})
+    found = member.read_desired_sinks()
+    assert "names no sink" in str(found[key].refused)
+    assert not found[key].file.exists()
+    assert found["trips#2"].refused is None
 
 
 def test_fleet_9_brokers_that_are_away_while_orphans_are_asked_for_cost_no_seat(
