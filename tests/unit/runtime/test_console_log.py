@@ -67,7 +67,7 @@ def test_a_trace_stays_on_its_line() -> None:
 
 
 @pytest.mark.parametrize("form", [JsonLines, Redacting])
-def test_a_line_holds_no_secret_of_what_runs_now(form: type[logging.Formatter]) -> None:
+def test_a_line_holds_no_secret_of_what_runs_now(form: type[JsonLines | Redacting]) -> None:
     """A fleet's page and its workers start with no sink, and a sink's file is read again."""
     error = ValueError(f"cannot use {SECRET}")
     record = logging.LogRecord(
