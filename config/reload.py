@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -69,11 +68,11 @@ class Reload:
         self._describe = describe
         self._last_state = self._file_state()
         self._due_s = time.monotonic() + LOOKED_AT_S
-        self._requested = threading.Event()
+        self._requested = False
 
     def request_reload(self) -> None:
         """Read it again even if it is unchanged: a secret that it refers to may have changed."""
-        self._requested.set()
+        self._requested = True  # a signal's handler calls this: no lock, such as an event has
 
     def poll(self, current: SinkSettings) -> SinkSettings | RefusedFile | None:
         """Return new settings, or why they were refused; ``None`` if nothing changed."""
@@ -112,8 +111,8 @@ class Reload:
 
         That counts as looked at.
         """
-        if self._requested.is_set():
-            self._requested.clear()
+        if self._requested:
+            self._requested = False
             self._last_state = self._file_state()
             return True
         if time.monotonic() < self._due_s:

@@ -204,6 +204,12 @@ class SpecNotBelieved(ConfigurationError):
     code = "HG-125"
 
 
+class SinkProcessUnstarted(ConfigurationError):
+    """A worker cannot start the process of a sink: the system has no task or memory left for it."""
+
+    code = "HG-126"
+
+
 class CreationUnfit(ConfigurationError):
     """Tables are to be created from types that the records' format does not carry."""
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from headgate.control_protocol.call_progress import watch_progress_of_thread
 from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
@@ -40,7 +41,9 @@ _JOIN_TIMEOUT_S = 20.0
 """The group waits meanwhile; a thread that outlives this is reported, and fenced by the table."""
 
 HANGS_S = 180.0
-"""Longer than any turn of bounded calls: a commit, and the half minute of upkeep behind it."""
+"""Longer than any turn of bounded calls: a commit, and the half minute of upkeep behind it.
+
+What has no bound, such as reading the keys of a large table, notes its progress."""
 
 STOOD_STILL_S = 30.0
 """A process that polls so rarely was stopped itself, and the coordinator's calls with it."""
@@ -66,7 +69,7 @@ class CoordinatorService:
         self._polled = threading.Event()
         self._failure: BaseException | None = None
         self._monotonic_s = monotonic_s
-        self.turn_began_s = self._awake_since_s = self._looked_s = 0.0
+        self.progressed_s = self._awake_since_s = self._looked_s = 0.0
         self.driver: CoordinatorDriver | None = None
 
     def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
@@ -76,7 +79,7 @@ class CoordinatorService:
         self._polled.set()
         if self._thread is None and self._failure is None:
             self._retired = threading.Event()
-            self.turn_began_s = self._monotonic_s()
+            self.progressed_s = self._monotonic_s()
             self._thread = threading.Thread(
                 target=bound_to_current_sink(self._run_coordinator),
                 args=(self._retired,),
@@ -92,7 +95,7 @@ class CoordinatorService:
         if now_s - self._looked_s > STOOD_STILL_S:
             self._awake_since_s = now_s
         self._looked_s = now_s
-        waited_s = now_s - max(self.turn_began_s, self._awake_since_s)
+        waited_s = now_s - max(self.progressed_s, self._awake_since_s)
         if self._thread is not None and self._failure is None and waited_s > HANGS_S:
             self._failure = CallHangs(
                 f"a call of the coordinator to the catalog or the store has not returned for "
@@ -113,13 +116,17 @@ class CoordinatorService:
         self._thread = None
 
     def _run_coordinator(self, retired: threading.Event) -> None:
+        def note_progress() -> None:
+            if self._retired is retired:  # not that of an older life, whose call hung
+                self.progressed_s = self._monotonic_s()
+
+        watch_progress_of_thread(note_progress)
         try:
             driver, close = self._factory()
             self.driver = driver
             try:
                 while not retired.is_set():
-                    if self._retired is retired:  # not that of an older life, whose call hung
-                        self.turn_began_s = self._monotonic_s()
+                    note_progress()
                     if self._polled.is_set():
                         self._polled.clear()
                         driver.begin_to_lead_if_caught_up()

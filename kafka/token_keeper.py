@@ -35,6 +35,7 @@ FIRST_S_MAX = 6.0
 _RENEWED_AT = 0.5
 _TOLD = 0.5
 _AGAIN_S = 1.0
+_LOOKS_EACH_S = 1.0
 _WAIT_S_MIN = 0.1
 _IDLE_S = 60.0
 """Beyond two lives of its token, an unused keeper still lives as long; then it asks no more."""
@@ -139,9 +140,25 @@ class TokenKeeper:
     def _renew_until_idle(self) -> None:
         pause = threading.Event()  # never set; whoever replaces time.sleep replaces it for all
         while True:
-            pause.wait(self._renew_and_return_delay())
+            self._wait_until_due(pause, self._renew_and_return_delay())
             if self._stop_if_idle():
                 return
+
+    def _wait_until_due(self, pause: threading.Event, delay_s: float) -> None:
+        """Wait, but not beyond the time when a fresh token is no longer fresh.
+
+        By the clock that says whether it is valid: the one that is waited by stands still while a
+        machine is suspended. In short waits, of which none is too long for an event.
+        """
+        until_s = time.monotonic() + delay_s
+        was_fresh = self._is_fresh()
+        while (left_s := until_s - time.monotonic()) > 0:
+            if was_fresh and not self._is_fresh():
+                return
+            pause.wait(min(_LOOKS_EACH_S, left_s))
+
+    def _is_fresh(self) -> bool:
+        return (self.life_share_left or 0.0) > _RENEWED_AT
 
     def _renew_and_return_delay(self) -> float:
         """Ask once; return how long to wait before the next time."""

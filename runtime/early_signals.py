@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import threading
 
 _ENDS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
@@ -38,6 +42,45 @@ def take_over_signals(handler: Callable[[int, Any], None], signals: Sequence[int
     _noted.clear()
     for number in came:
         handler(number, None)
+
+
+@contextmanager
+def stop_set_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Let SIGINT and SIGTERM set the event in the body; a second one has its usual effect.
+
+    Only the main thread may handle signals: in another one nothing is done.
+    """
+    import threading
+    from queue import SimpleQueue
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # Set in the handler, the event would block for ever where the signal came within a wait for it:
+    # its lock is not reentrant, and such a queue is.
+    came: SimpleQueue[int] = SimpleQueue()
+    before = {number: handler_before_catch(number) for number in _ENDS}
+
+    def ask_to_stop(number: int, _: object) -> None:
+        signal.signal(number, before[number])
+        came.put(number)
+
+    def set_when_asked() -> None:
+        while came.get():
+            stop.set()
+
+    setter = threading.Thread(target=set_when_asked, name="headgate-signals", daemon=True)
+    take_over_signals(ask_to_stop)
+    if not came.empty():  # before this: then nothing shall begin, and nobody waits yet
+        stop.set()
+    setter.start()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        came.put(0)
+        setter.join()
 
 
 def restore_and_resend_signals() -> None:

@@ -386,23 +386,17 @@ def handle_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator
         yield
         return
 
-    def ask_to_stop(number: int, _: object) -> None:
-        stop.set()
-        signal.signal(number, before[number])
-
     def request_reloads(*_: object) -> None:
         for reload in reloads:
             reload.request_reload()
 
-    ends = (signal.SIGINT, signal.SIGTERM)
-    before = {int(s): early_signals.handler_before_catch(s) for s in (*ends, signal.SIGHUP)}
-    early_signals.take_over_signals(ask_to_stop)
-    # A child inherits that a signal is ignored, not that it is handled: where `nohup` says that
-    # hangups are not for this process, a handler would let them end the JVM beside it.
-    if reloads and before[signal.SIGHUP] is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, request_reloads)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    before = signal.getsignal(signal.SIGHUP)
+    with early_signals.stop_set_by_signals(stop):
+        # A child inherits that a signal is ignored, not that it is handled: where `nohup` says that
+        # hangups are not for this process, a handler would let them end the JVM beside it.
+        if reloads and before is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, request_reloads)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGHUP, before)

@@ -195,20 +195,19 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
     """
     settings = _load_settings_of_fleet(ctx)
     from headgate.control_protocol.errors import WorkersSilent
-    from headgate.runtime.fleet.fleet_topics import FleetReader
+    from headgate.runtime.fleet.fleet_topics import WatchedFleet
 
-    with closing(FleetReader(settings)) as reader:
-        reader.read_to_end()
+    with closing(WatchedFleet(settings)) as watched:
         while True:
-            found = reader.current_view()
+            found = watched.current_view()
             if watch:
                 click.clear()
+            if watched.problem:
+                click.echo(to_printable_line(watched.problem), err=True)
             _show_fleet(found, shows_workers=workers, as_json=as_json)
             if not watch:
                 break
-            until_s = time.monotonic() + WATCH_S
-            while (left_s := until_s - time.monotonic()) > 0:
-                reader.poll_and_took_records(left_s)
+            watched.follow(WATCH_S)
     if found.sinks and all(worker.lost for worker in found.workers.values()):
         raise WorkersSilent(
             f"no worker of the fleet {settings.fleet.name} tells anything",
@@ -306,23 +305,28 @@ def _make_change_and_report(
 
 
 def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float) -> None:
-    from headgate.control_protocol.errors import WorkersSilent
-    from headgate.runtime.fleet.fleet_topics import FleetReader
+    from headgate.control_protocol.errors import Unreachable, WorkersSilent
+    from headgate.runtime.fleet.fleet_topics import WatchedFleet
 
     def is_drained(found: FleetView) -> bool:
         told = found.workers.get(worker)
         return told is None or (told.observed.leaving and not told.observed.processes)
 
     until_s = time.monotonic() + timeout_s
-    with closing(FleetReader(settings)) as reader:
-        reader.read_to_end()
-        while not is_drained(reader.current_view()):
+    with closing(WatchedFleet(settings)) as watched:
+        while not is_drained(watched.current_view()):
+            if time.monotonic() > until_s and watched.problem:
+                raise Unreachable(
+                    f"whether worker {worker} has given all its sinks away is not known: "
+                    f"{watched.problem}",
+                    "the spec stays; headgate fleet list --workers shows how far it is",
+                )
             if time.monotonic() > until_s:
                 raise WorkersSilent(
                     f"worker {worker} has not given all its sinks away within {timeout_s:g} s",
                     "the spec stays; headgate fleet list --workers shows how far it is",
                 )
-            reader.poll_and_took_records(0.5)
+            watched.follow(0.5)
 
 
 # --------------------------------------------------------------------------------------- showing

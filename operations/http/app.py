@@ -20,7 +20,7 @@ from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread
 from headgate.operations.http.fleet_routes import ServedFleet
 from headgate.operations.http.routes import Site
 from headgate.operations.http.sink_status_cache import ServedSink, gauges_of_sinks, watching_sink
-from headgate.runtime.early_signals import take_over_signals
+from headgate.runtime.early_signals import stop_set_by_signals
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumentation import open_meters
 from headgate.runtime.telemetry.meters import Gauge
@@ -63,10 +63,9 @@ def serve_sinks(
         with (
             _redacting_secrets_of_all(sinks),
             _serving_http(listen or first.http.listen or DEFAULT, first.http, site) as url,
+            stop_set_by_signals(stop),
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
-            if threading.current_thread() is threading.main_thread():
-                take_over_signals(lambda *_: stop.set())
             follow_sink_files(followed, stop)
     finally:
         telemetry.close()
@@ -104,10 +103,9 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
             redacting(served.redact),
             following_fleet(followed),
             _serving_http(listen or settings.http.listen or DEFAULT, settings.http, site) as url,
+            stop_set_by_signals(stop),
         ):
             _log.info("serves fleet %s at %s", settings.fleet.name, url)
-            if threading.current_thread() is threading.main_thread():
-                take_over_signals(lambda *_: stop.set())
             stop.wait()
     finally:
         telemetry.close()

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from headgate.config.worker_settings import WorkerSettings
-from headgate.control_protocol.errors import FleetTopicUnfit, HeadgateError, Unreachable
+from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_topics import TopicAdmin
 from headgate.runtime.fleet.fleet_records import ObservedSink
-from headgate.runtime.fleet.fleet_topics import FleetReader, missing_topic_error
+from headgate.runtime.fleet.fleet_topics import LOOK_S, FleetReader
 from headgate.runtime.fleet.fleet_view import FleetView, build_fleet_view
 from headgate.runtime.wall_clock import wall_ms
 
@@ -26,8 +26,6 @@ _log = redacted_logger("headgate.http")
 KEPT_S = 0.25
 """What is folded from the records is shown for so long."""
 TURN_S = 0.2
-LOOK_S = 5.0
-"""How often the topics are asked for: records alone do not tell that nobody answers."""
 STALE_MS = 15_000
 """After so long without an answer the knowledge is shown as of the last one; less than what makes
 a sink lost (FLEET-4)."""
@@ -187,21 +185,16 @@ class FollowedFleet:
         Raises ``FleetTopicUnfit`` if one is gone, or another one. While nobody answers, the reader
         stays: it goes on where it was.
         """
-        fleet, begun_ms = self.settings.fleet, wall_ms()
+        begun_ms = wall_ms()
         try:
-            found = {name: admin.describe_topic(name) for name in (fleet.name, fleet.state_topic)}
+            reader.confirm_topics(admin)
         except Unreachable as error:
             self._note_problem(self.settings.redact(str(error)))
             return
-        for topic, facts in found.items():
-            if facts is None:
-                raise missing_topic_error(topic)
-            if topic == fleet.name and facts.topic_id != reader.wire.topic_id:
-                raise FleetTopicUnfit(f"topic {topic} was created anew", "it is read again")
         with self._lock:
             self._reader, self._looked_ms, self._seen = reader, begun_ms, None
         if self._problem:
-            _log.info("fleet %s: is followed", fleet.name)
+            _log.info("fleet %s: is followed", self.settings.fleet.name)
         self._problem = ""
 
     def _count_restarts(self, reader: FleetReader) -> None:

@@ -26,7 +26,7 @@ from headgate.operations.java_installation import (
     require_java,
     user_cache_folder,
 )
-from headgate.runtime.early_signals import take_over_signals
+from headgate.runtime.early_signals import stop_set_by_signals
 
 __all__ = [
     "KAFKA_VERSION",
@@ -281,14 +281,12 @@ def run_until_stopped(
         )
     _require_free_port(port)
     stop = stop or threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        take_over_signals(lambda *_: stop.set())
-    jars = ensure_broker_jars()
-    with EmbeddedKafka(folder, jars, port=port) as broker:
-        say(
-            f"Kafka answers at {broker.bootstrap}; its data and log are in {folder}; Ctrl-C ends it"
-        )
-        stop.wait()
+    with stop_set_by_signals(stop):
+        jars = ensure_broker_jars()
+        with EmbeddedKafka(folder, jars, port=port) as broker:
+            text = "Kafka answers at {}; its data and log are in {}; Ctrl-C ends it"
+            say(text.format(broker.bootstrap, folder))
+            stop.wait()
     say("ended; the data stay")
 
 

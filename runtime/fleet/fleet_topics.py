@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from headgate.config.worker_settings import WorkerSettings
-from headgate.control_protocol.errors import FleetChangedMeanwhile, FleetTopicUnfit
+from headgate.control_protocol.errors import FleetChangedMeanwhile, FleetTopicUnfit, Unreachable
 from headgate.kafka.compacted_topics import (
     WAIT_MS,
     CompactedReader,
@@ -31,6 +31,8 @@ from headgate.runtime.wall_clock import wall_ms
 
 PATIENCE_S = 30.0
 TRIES = 3
+LOOK_S = 5.0
+"""How often the topics are asked for: records alone do not tell that nobody answers."""
 
 
 class FleetReader:
@@ -79,6 +81,19 @@ class FleetReader:
         """Return what the records taken so far say now."""
         return build_fleet_view(self.records, wall_ms())
 
+    def confirm_topics(self, admin: TopicAdmin) -> None:
+        """Ask for both topics: only an answer makes what was read that of now.
+
+        Raises ``FleetTopicUnfit`` if one is gone, or another one; ``Unreachable``.
+        """
+        fleet = self._settings.fleet
+        found = {name: admin.describe_topic(name) for name in (fleet.name, fleet.state_topic)}
+        for topic, facts in found.items():
+            if facts is None:
+                raise missing_topic_error(topic)
+            if topic == fleet.name and facts.topic_id != self.wire.topic_id:
+                raise FleetTopicUnfit(f"topic {topic} was created anew", "read it again")
+
     def close(self) -> None:
         self._reader.close()
 
@@ -88,6 +103,64 @@ class FleetReader:
                 self.records.take_record(parse_command_record(record, self.wire))
             else:
                 self.records.take_record(parse_observed_record(record))
+
+
+class WatchedFleet:
+    """Follows a fleet for a command that goes on looking at it. Use from one thread.
+
+    While no broker answers, what was known stays, as of then: a sink is not lost because this
+    reader is. Raises as ``FleetReader`` and its ``read_to_end``.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._admin: TopicAdmin | None = None
+        self._answered_ms, self._asked_s = wall_ms(), time.monotonic()
+        self._reader = _open_and_read_to_end(settings)
+        self.problem = ""
+        """Why nothing newer is known; empty: it is that of now."""
+
+    def current_view(self) -> FleetView:
+        """Return what is known, as of the last answer."""
+        as_of_ms = self._answered_ms if self.problem else wall_ms()
+        return build_fleet_view(self._reader.records, as_of_ms)
+
+    def follow(self, seconds: float) -> None:
+        """Take what comes within this time, and ask now and then whether brokers answer."""
+        until_s = time.monotonic() + seconds
+        while (left_s := until_s - time.monotonic()) > 0:
+            self._reader.poll_and_took_records(left_s)
+        if time.monotonic() - self._asked_s < LOOK_S:
+            return
+        asked_ms = wall_ms()
+        try:
+            if self.problem:  # what was told meanwhile comes first, or all would be lost briefly
+                again = _open_and_read_to_end(self._settings)
+                self._reader.close()
+                self._reader = again
+            else:
+                self._admin = self._admin or TopicAdmin(self._settings.kafka)
+                self._reader.confirm_topics(self._admin)
+        except Unreachable as error:
+            why = self._settings.redact(str(error))
+            age_s = (asked_ms - self._answered_ms) // 1_000
+            self.problem = f"the brokers have not answered for {age_s} s: {why}"
+        else:
+            self._answered_ms, self.problem = asked_ms, ""
+        self._asked_s = time.monotonic()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _open_and_read_to_end(settings: WorkerSettings) -> FleetReader:
+    reader = FleetReader(settings)
+    try:
+        reader.read_to_end()
+    except BaseException:
+        reader.close()
+        raise
+    return reader
 
 
 def read_reported_lags(settings: WorkerSettings, patience_s: float) -> Mapping[str, int]:

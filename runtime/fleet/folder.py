@@ -116,11 +116,12 @@ class Folder:
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Write the state file when something changed, and now and then: its age counts."""
         at_ms, now_s = wall_ms(), time.monotonic()
-        shown = [*_sink_states_as_json(told, at_ms - now_ms)]
-        digest = json.dumps([{**one, "doing": ""} for one in shown])
+        # With monotonic times: the two clocks round apart, and each write would differ by 1 ms.
+        digest = json.dumps([{**one, "doing": ""} for one in _sink_states_as_json(told, 0)])
         if digest == self._told and now_s - self._told_s < TELL_S:
             return
         self._told, self._told_s = digest, now_s
+        shown = [*_sink_states_as_json(told, at_ms - now_ms)]
         state = {"time_ms": at_ms, "pid": os.getpid(), "sinks": shown}
         try:
             draft = self._state_file.with_suffix(".new")

@@ -35,7 +35,7 @@ class LifeState(StrEnum):
     STOPPED = "stopped"
     """A person stopped it: by a spec, then it has no process; or in its table, then that waits."""
     ERROR = "error"
-    """Its process ended unasked; ``due_ms`` is the next try."""
+    """Its process ended unasked, or could not be started; ``due_ms`` is the next try."""
     LOST = "lost"
     """Said by a reader only: no worker has told of it for ``LOST_AFTER_MS``."""
 
@@ -47,6 +47,7 @@ class LifeEvent(StrEnum):
     TURNED = "turn"
     TURNED_PAUSED = "turn, paused"
     TURNED_STOPPED = "turn, stopped"
+    UNSTARTED = "start failed"
     ASKED = "asked to leave"
     ENDED = "process ended"
     SPEC_CHANGED = "spec changed"
@@ -61,6 +62,7 @@ TRANSITIONS: Mapping[tuple[LifeState, LifeEvent], LifeState] = MappingProxyType(
     {
         (_S.IDLE, _E.STARTED): _S.STARTING,
         (_S.ERROR, _E.STARTED): _S.STARTING,
+        (_S.IDLE, _E.UNSTARTED): _S.ERROR,
         (_S.ERROR, _E.SPEC_CHANGED): _S.IDLE,
         (_S.IDLE, _E.STOP_REQUESTED): _S.STOPPED,
         (_S.ERROR, _E.STOP_REQUESTED): _S.STOPPED,
@@ -135,6 +137,15 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Unstarted:
+    """Says that no process could be started; ``draw`` as in ``Ended``."""
+
+    code: str
+    text: str
+    draw: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Turned:
     """Says that its loop made a turn; ``doing`` says in words what it does."""
 
@@ -185,14 +196,14 @@ class Passed:
     away_ms: int = 0
 
 
-Given = Wanted | Unwanted | Started | Turned | Failed | TakesTooMuch | Ended | Passed
+Given = Wanted | Unwanted | Started | Unstarted | Turned | Failed | TakesTooMuch | Ended | Passed
 
 # -------------------------------------------------------------------------------------- actions
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a process; answered by ``Started``."""
+    """Start a process; answered by ``Started`` or ``Unstarted``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +296,8 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
             return _on_unwanted(life, now_ms)
         case Started():
             return _on_started(life, given, now_ms)
+        case Unstarted():
+            return _on_unstarted(life, given, now_ms)
         case Turned():
             return _on_turned(life, given, now_ms), ()
         case Failed(_, code, text, needs_person):
@@ -341,6 +354,18 @@ def _on_started(life: Life, given: Started, now_ms: int) -> Step:
     return (started, ()) if _is_process_wanted(started) else _ask_to_leave(started, now_ms)
 
 
+def _on_unstarted(life: Life, given: Unstarted, now_ms: int) -> Step:
+    if not life.wanted:
+        return None, ()
+    unstarted = replace(life, asked_start=False)
+    if life.spec.state is DesiredState.STOPPED:
+        return _with_event(unstarted, LifeEvent.STOP_REQUESTED, now_ms), ()
+    failed = replace(
+        _with_event(unstarted, LifeEvent.UNSTARTED, now_ms), code=given.code, text=given.text
+    )
+    return _with_next_try(failed, given.draw, now_ms), ()
+
+
 def _is_process_wanted(life: Life) -> bool:
     return life.wanted and life.spec.state is not DesiredState.STOPPED
 
@@ -370,19 +395,20 @@ def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
         ended = replace(ended, code="", text="", tries=0)
         is_stopped = ended.spec.state is DesiredState.STOPPED
         return _with_event(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
-    first_ms = PERSONS_PAUSE_MS if ended.needs_person else FIRST_PAUSE_MS
-    pause_ms = backoff_ms(ended.tries, first_ms, PAUSE_MS_MAX)
-    return (
-        replace(
-            ended,
-            code=ended.code or given.code,
-            text=ended.text or given.why,
-            tries=ended.tries + 1,
-            restarts=ended.restarts + 1,
-            due_ms=now_ms + round(pause_ms * (1 + 0.2 * given.draw)),
-        ),
-        (),
+    failed = replace(
+        ended,
+        code=ended.code or given.code,
+        text=ended.text or given.why,
+        restarts=ended.restarts + 1,
     )
+    return _with_next_try(failed, given.draw, now_ms), ()
+
+
+def _with_next_try(failed: Life, draw: float, now_ms: int) -> Life:
+    first_ms = PERSONS_PAUSE_MS if failed.needs_person else FIRST_PAUSE_MS
+    pause_ms = backoff_ms(failed.tries, first_ms, PAUSE_MS_MAX)
+    due_ms = now_ms + round(pause_ms * (1 + 0.2 * draw))
+    return replace(failed, tries=failed.tries + 1, due_ms=due_ms)
 
 
 def _on_time_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:

@@ -3,9 +3,9 @@
 Imports are paid once, and their pages are shared. It has no thread, no client and no JVM, so that
 forking is safe, and it runs nothing of a sink itself. One JSON line per request on its input
 (``{"start": FILE, "sink": NAME}``, or ``{"ask": REQUEST, ...}`` for a process that makes a request
-to the sink); one per event on its output: ``warm``, ``started``, ``asks``, ``ended``, and what its
-children write there themselves: ``turned`` and ``failed``. A line is below PIPE_BUF, so that lines
-of several processes never mix.
+to the sink); one per event on its output: ``warm``, ``started``, ``asks``, ``unstarted``,
+``ended``, and what its children write there themselves: ``turned`` and ``failed``. A line is below
+PIPE_BUF, so that lines of several processes never mix.
 """
 
 from __future__ import annotations
@@ -252,7 +252,14 @@ class _WarmParent:
         # The child ignores these, as this process does, until it has set them itself: a request to
         # leave that comes before would be lost, and the sink killed 30 s later. Blocked ones wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
-        pid = os.fork()
+        said: dict[str, Any] = {"sink": name}
+        try:
+            pid = os.fork()
+        except OSError as error:  # raised, it would end this process, and all sinks with it
+            pid = -1
+            said |= {"unstarted": request or "start", "text": str(error)}
+        else:
+            said["asks" if request else "started"] = pid
         if pid == 0:
             file = Path(asked["file" if request else "start"])
             report = TurnReport(self._events, file, name)
@@ -260,7 +267,7 @@ class _WarmParent:
             act = act or partial(self._run_sink, file, report)
             self._run_as_child(act, name, parent, of_request=bool(request))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-        self._queue_event_and_try_flush({"asks" if request else "started": pid, "sink": name})
+        self._queue_event_and_try_flush(said)
 
     def _run_as_child(
         self, act: Callable[[], None], name: str, parent: int, *, of_request: bool

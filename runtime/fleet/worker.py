@@ -23,6 +23,7 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     SinkLeftUnasked,
     SinkProcessKilled,
+    SinkProcessUnstarted,
     SinkTakesTooMuchMemory,
     WorkerEnded,
 )
@@ -51,6 +52,7 @@ from headgate.runtime.fleet.sink_life import (
     Started,
     TakesTooMuch,
     Turned,
+    Unstarted,
     Unwanted,
     step,
 )
@@ -217,6 +219,9 @@ class Worker:
                 self._on_event(json.loads(line))
 
     def _on_event(self, said: Mapping[str, Any]) -> None:
+        if "unstarted" in said:
+            self._note_process_unstarted(said["sink"], said["unstarted"], said["text"])
+            return
         pid = next((said[key] for key in _PIDS if key in said), 0)
         if self._handle_if_request_event(pid, said):
             return
@@ -239,6 +244,14 @@ class Worker:
             self._feed_life(
                 name, Ended(pid, *error_code_and_text_of_exit(said["status"]), self._draw())
             )
+
+    def _note_process_unstarted(self, name: str, act: str, why: str) -> None:
+        text = f"its process cannot be started: {why}"
+        if act != "start":  # the table goes on disagreeing, and is asked again
+            _log.warning("sink %s: %s: %s", name, act, text, extra=event_extra(LogEvent.SINK_STATE))
+            return
+        self._promised_mib.pop(name, None)
+        self._feed_life(name, Unstarted(SinkProcessUnstarted.code, text, self._draw()))
 
     def _handle_if_request_event(self, pid: int, said: Mapping[str, Any]) -> bool:
         """Take what is said of a process that makes a request; return whether it is."""
@@ -382,7 +395,7 @@ class Worker:
     # ------------------------------------------------------------------------- what is told
 
     def _log_change(self, name: str, before: Life, after: Life) -> None:
-        if after.state is before.state:
+        if after.state is before.state and after.tries <= before.tries:
             return
         if after.state is LifeState.ERROR:
             in_s = max(0, after.due_ms - _monotonic_ms()) / 1_000

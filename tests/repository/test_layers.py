@@ -36,7 +36,7 @@ IMPURE = {
             "multipart_status",
             "redacting_loggers",
         ),
-        *("secret_references", "current_sink"),
+        *("call_progress", "current_sink", "secret_references"),
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},

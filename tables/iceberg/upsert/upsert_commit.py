@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from tempfile import gettempdir
 
@@ -18,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
+from headgate.control_protocol.call_progress import note_call_progress
 from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import KeyIndexFull
@@ -49,6 +51,7 @@ _ROWS_AHEAD = 500_000
 
 _ENDING_MAX_S = 5.0
 _SAID_EACH_S = 10.0
+_LOOKS_EACH_S = 1.0
 
 _log = redacted_logger(__name__)
 
@@ -73,6 +76,7 @@ class KeyedRows:
         self._following = threading.Lock()
         self._warming: threading.Thread | None = None
         self._closing = False
+        self._files_read = 0
         self._by = by
         self._reader = reader or KeyReader()
         self._heads = Heads()
@@ -134,7 +138,7 @@ class KeyedRows:
         ``cohorts`` say which partitions are younger than others. Raises the ``StopSink`` of KEY-7
         and KEY-8, and what storage raises.
         """
-        with self._following:
+        with self._following_noting_progress():
             self._reader.sources.cohorts = cohorts
             columns = self._find_columns(table)
             head = self._move_index_to_snapshot(table, parent, columns)
@@ -173,6 +177,19 @@ class KeyedRows:
             return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
 
     # ------------------------------------------------------------------------------- the index
+
+    @contextmanager
+    def _following_noting_progress(self) -> Iterator[None]:
+        """Wait for the thread that reads ahead; while it goes on, so does the call that waits."""
+        noted = 0
+        while not self._following.acquire(timeout=_LOOKS_EACH_S):
+            if self._files_read > noted:
+                noted = self._files_read
+                note_call_progress()
+        try:
+            yield
+        finally:
+            self._following.release()
 
     def _new_index(self) -> KeyIndex:
         return KeyIndex(
@@ -220,6 +237,8 @@ class KeyedRows:
                 self._free_index()
                 raise
             progress.note_rows_read(len(found))
+            self._files_read += 1
+            note_call_progress()
             if self._closing:
                 raise TimeoutError("the coordinator ends")
         progress.log_end()

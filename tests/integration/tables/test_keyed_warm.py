@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from support.keyed_world import NAME, SINK, Event, KeyedWorld
 from support.local_catalog import local_catalog
 
+from headgate.control_protocol.call_progress import watch_progress_of_thread
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.tables.iceberg.table import IcebergTable
@@ -52,6 +54,29 @@ def test_a_commit_waits_for_the_index_that_is_being_read(tmp_path: Path) -> None
     threading.Timer(0.2, go_on.set).start()
     _commits(world)
     assert reading.count == 4
+
+
+@pytest.mark.parametrize("reads_ahead", [True, False])
+def test_a_commit_notes_progress_with_each_file_of_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, reads_ahead: bool
+) -> None:
+    monkeypatch.setattr(upsert_commit, "_LOOKS_EACH_S", 0.01)
+    go_on, noted = threading.Semaphore(0), list[str]()
+
+    def read_next_once_the_last_was_noted() -> None:
+        assert go_on.acquire(timeout=20)
+
+    def note() -> None:
+        noted.append(threading.current_thread().name)
+        go_on.release()
+
+    monkeypatch.setattr(upsert_commit, "_read_ahead_count", lambda _: 0)
+    world = _claimed(tmp_path, Reading(read_next_once_the_last_was_noted), warms=reads_ahead)
+    go_on.release()
+    with ThreadPoolExecutor(1, "coordinator", watch_progress_of_thread, (note,)) as coordinator:
+        coordinator.submit(_commits, world).result()
+    assert noted == ["coordinator_0"] * len(noted)
+    assert len(noted) >= 3, "all but the last, behind which nothing is waited for"
 
 
 def test_what_storage_refused_is_read_by_the_commit(tmp_path: Path) -> None:

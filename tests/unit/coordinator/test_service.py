@@ -6,11 +6,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from queue import Queue
 
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
 from protocol.values import P0, P1, SINK
 
+from headgate.control_protocol.call_progress import note_call_progress
 from headgate.control_protocol.errors import CallHangs, ControlTopicUnfit, TableMissing
 from headgate.control_protocol.testing import (
     FakeCatalog,
@@ -170,6 +172,33 @@ def test_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_waiting(
     released.set()
 
 
+def test_a_call_that_goes_on_is_no_call_that_hangs_until_it_stands_still(lives: Lives) -> None:
+    now_s, asked, answers = [0.0], Queue[str](), Queue[float]()
+
+    def read_a_large_index() -> tuple[CoordinatorDriver, Callable[[], None]]:
+        while asked.get() == "go on":
+            note_call_progress()
+            answers.put(now_s[0])
+        return lives.open()
+
+    service = CoordinatorService(("trips",), read_a_large_index, monotonic_s=lambda: now_s[0])
+    service.on_assignment(LEADS)
+    while now_s[0] < 3 * HANGS_S:
+        now_s[0] += STOOD_STILL_S
+        asked.put("go on")
+        assert answers.get(timeout=10) == now_s[0]
+        service.on_assignment(LEADS)
+        assert service.failure() is None
+    note_call_progress()  # that of another thread is not heard
+    while now_s[0] <= 4 * HANGS_S:
+        now_s[0] += STOOD_STILL_S
+        note_call_progress()
+        service.on_assignment(LEADS)
+    assert isinstance(service.failure(), CallHangs)
+    asked.put("end")
+    service.close()
+
+
 def test_turns_that_end_are_no_call_that_hangs(
     lives: Lives,
 ) -> None:
@@ -178,7 +207,7 @@ def test_turns_that_end_are_no_call_that_hangs(
     service.on_assignment(LEADS)
     for _ in range(4):
         now_s[0] += HANGS_S / 2
-        while service.driver is None or service.turn_began_s < now_s[0]:
+        while service.driver is None or service.progressed_s < now_s[0]:
             threading.Event().wait(0.01)
         service.on_assignment(LEADS)
     assert service.failure() is None

@@ -335,6 +335,37 @@ def test_one_that_is_valid_is_given_while_the_server_is_away(
     keeper.require_token()
 
 
+class SetClock:
+    """The time of day, as somebody sets it; a machine that was suspended finds it set forward."""
+
+    def __init__(self) -> None:
+        self.forward_s = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.forward_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@pytest.mark.parametrize("life_s", [3_600.0, 2e11], ids=["an hour", "for ever"])
+def test_one_that_ends_while_the_machine_is_suspended_is_renewed_without_haste(
+    monkeypatch: pytest.MonkeyPatch, life_s: float
+) -> None:
+    clock, source = SetClock(), Source(life_s)
+    monkeypatch.setattr("headgate.kafka.token_keeper.time", clock)
+    keeper = TokenKeeper(source, "the server")
+    keeper.require_token()
+    wait_until_asked(source, 1)
+    source.error = TokenAway("HTTP 500")
+    clock.forward_s = life_s
+    wait_until_asked(source, 2)
+    assert not source.asked.acquire(timeout=0.5), "asked once per second"
+    source.error, source.life_s = None, 2 * life_s
+    eventually(lambda: keeper.expires_at_s > clock.time())
+    assert keeper.require_token().text == "token-2"
+
+
 def test_who_never_had_a_token_learns_why_at_once() -> None:
     source = Source(1.0)
     source.error = TokenServerRefused("HTTP 401", "check it")

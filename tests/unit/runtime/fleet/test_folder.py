@@ -6,12 +6,15 @@ import errno
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, SinksClash
-from headgate.runtime.fleet.folder import Folder
+from headgate.runtime.fleet.folder import STATE_FILE, Folder
+from headgate.runtime.fleet.sink_life import Life, LifeState, Wanted
+from headgate.runtime.fleet.spec_source import ToldSink
 
 
 def test_each_sink_file_is_a_spec_and_its_revision_is_its_content(tmp_path: Path) -> None:
@@ -102,6 +105,27 @@ def test_a_file_that_rests_is_not_read_again_and_each_change_of_it_is_seen(
     assert second != first
     file.write_text('name = "trips" # 3')  # within the same tick of the file system's clock
     assert folder.read_desired_sinks()["trips"].wanted != second
+
+
+def test_the_state_file_is_written_when_something_changed_not_when_clocks_round_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall = [1_700_000_000_000]
+    monkeypatch.setattr("headgate.runtime.fleet.folder.wall_ms", lambda: wall[0])
+    folder, file = Folder(tmp_path), tmp_path / STATE_FILE
+    life = Life(Wanted("1"), 5_000, LifeState.ERROR, due_ms=9_999, doing="waits")
+
+    def written(life: Life) -> bool:
+        file.unlink(missing_ok=True)
+        folder.report_sinks([ToldSink("trips", None, life)], 6_000)
+        return file.exists()
+
+    assert written(life)
+    wall[0] += 1
+    assert not written(life)
+    assert not written(replace(life, doing="waits on"))
+    assert written(replace(life, due_ms=12_000))
+    assert written(replace(life, since_ms=5_100))
 
 
 def test_a_state_file_that_cannot_be_written_is_told_of_each_time_that_begins(

@@ -39,6 +39,7 @@ from headgate.runtime.fleet.sink_life import (
     Started,
     TakesTooMuch,
     Turned,
+    Unstarted,
     Unwanted,
     Wanted,
     state_or_lost,
@@ -158,6 +159,29 @@ def test_fleet_12_a_start_may_take_longer_but_holds_its_place_only_for_a_moment(
     assert not sink.alive.counts_as_starting(sink.now_ms + HOLDS_START_MS)
     assert sink.waits(OPENING_MS_MAX - 1).actions == ()
     assert sink.waits(1).actions == (Kill(PID),)
+
+
+def test_each_start_that_fails_is_an_error_with_a_later_next_try() -> None:
+    sink, pauses_ms = Sink(), list[int]()
+    for _ in range(3):
+        sink.given(Passed(may_start=True))
+        assert sink.actions == (Start(),)
+        sink.given(Unstarted("HG-126", "no task is left"))
+        assert (sink.alive.state, sink.alive.text) == (LifeState.ERROR, "no task is left")
+        pauses_ms.append(sink.alive.due_ms - sink.now_ms)
+        sink.now_ms = sink.alive.due_ms
+    assert pauses_ms == [1_000, 2_000, 4_000]
+    assert sink.alive.restarts == 0, "no process has ended"
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "state"), [(Wanted("one", STOPPED), LifeState.STOPPED), (Unwanted(), None)]
+)
+def test_a_start_that_fails_when_nobody_wants_it_any_more_is_no_error(
+    meanwhile: Given, state: LifeState | None
+) -> None:
+    sink = Sink().waits(0).given(meanwhile, Unstarted("HG-126", "no task is left"))
+    assert (sink.life and sink.life.state) is state
 
 
 def test_what_takes_too_much_is_killed_and_told_by_that_reason() -> None:
@@ -302,6 +326,10 @@ def test_in_any_order_there_is_one_process_at_most_and_every_error_has_a_next_tr
             processes.discard(answer.pid)
         sink.given(answer)
         asked += sink.actions.count(Start())
+        if asked and later_ms % 4 == 2:
+            asked -= 1
+            if sink.life is not None:
+                sink.given(Unstarted("HG-126", "no task is left"))
         if asked and later_ms % 2:
             asked, pid = asked - 1, pid + 1
             processes.add(pid)

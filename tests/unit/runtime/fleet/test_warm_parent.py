@@ -48,6 +48,48 @@ def test_a_request_to_leave_that_comes_before_the_first_line_is_not_lost() -> No
     assert os.WTERMSIG(ended["status"]) == signal.SIGTERM
 
 
+NO_TASK_LEFT = """
+import os, signal, sys
+from headgate.runtime.fleet import warm_parent
+
+fork, fails = os.fork, [True, True, False]
+
+def fork_unless_full():
+    if fails.pop(0):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+
+os.fork = fork_unless_full
+warm_parent._WARM = ()
+warm_parent.serve_forks(lambda file, report: None, lambda file, request: None)
+print("blocked", [*signal.pthread_sigmask(signal.SIG_BLOCK, ())], file=sys.stderr)
+"""
+
+
+def test_a_fork_that_fails_is_told_and_ends_nobody() -> None:
+    asked: list[dict[str, str]] = [
+        {"start": "trips.toml", "sink": "trips"},
+        {"ask": "pause", "file": "trips.toml", "sink": "trips"},
+        {"start": "rides.toml", "sink": "rides"},
+    ]
+    ran = subprocess.run(
+        [sys.executable, "-c", NO_TASK_LEFT],
+        input="".join(f"{json.dumps(each)}\n" for each in asked),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = [json.loads(line) for line in ran.stdout.splitlines()]
+    unstarted = [each for each in told if "unstarted" in each]
+    assert [(each["unstarted"], each["sink"]) for each in unstarted] == [
+        ("start", "trips"),
+        ("pause", "trips"),
+    ]
+    assert "Resource temporarily unavailable" in unstarted[0]["text"]
+    assert [each["sink"] for each in told if "started" in each] == ["rides"]
+    assert ran.stderr.endswith("blocked []\n")
+
+
 class Hours:
     """A clock that goes on by hand."""
 

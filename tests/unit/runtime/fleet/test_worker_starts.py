@@ -8,12 +8,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError, StopSink
-from headgate.runtime.fleet.sink_life import Wanted
+from headgate.runtime.fleet.sink_life import LifeState, Wanted
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 from headgate.runtime.fleet.warm_parent import failure_event
 from headgate.runtime.fleet.worker import Limits, Worker
@@ -75,6 +76,22 @@ def test_fleet_12_what_a_sink_said_itself_counts_more_than_what_was_told_before(
             {"turned": pid, "sink": sink, "state": "running", "doing": "", "report": report}
         )
     assert sorted(worker._lives, key=worker._start_rank) == ["b", "a"]
+
+
+def test_a_process_that_cannot_be_started_is_an_error_of_its_sink_and_tried_again() -> None:
+    worker = made(Lagging(a=3), 9, jvms_mib=3_200)
+    worker._source.jvm = 1_500
+    assert started(worker) == ["a.toml"]
+    text = "[Errno 11] Resource temporarily unavailable"
+    worker._on_event({"unstarted": "pause", "sink": "a", "text": text})
+    assert worker._lives["a"].state is LifeState.IDLE, "its table is asked another time"
+    worker._on_event({"unstarted": "start", "sink": "a", "text": text})
+    life = worker._lives["a"]
+    assert (life.state, life.code, life.tries) == (LifeState.ERROR, "HG-126", 1)
+    assert text in life.text
+    assert not worker._promised_mib
+    worker._lives["a"] = replace(life, due_ms=0)
+    assert started(worker) == ["a.toml"]
 
 
 def test_fleet_13_a_worker_takes_as_many_jvms_as_its_memory_allows_and_says_who_waits() -> None:

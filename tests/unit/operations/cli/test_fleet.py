@@ -1,0 +1,128 @@
+"""``headgate fleet list --watch`` and ``drain`` while their own brokers do not answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.signatures import Keys
+from headgate.kafka.compacted_topics import CompactedRecord, TopicFacts
+from headgate.operations.cli import fleet as fleet_commands
+from headgate.operations.cli.main import main
+from headgate.runtime.fleet import fleet_topics
+from headgate.runtime.fleet.fleet_records import (
+    CommandWire,
+    ObservedSink,
+    ObservedWorker,
+    SinkSpec,
+    encode_observed,
+    state_topic_key_of,
+)
+from headgate.runtime.fleet.sink_life import LOST_AFTER_MS, LifeState
+
+BEGUN_MS = 1_700_000_000_000
+TOPIC_ID = TopicId("fleet-1")
+
+Run = Callable[..., list[str]]
+
+
+class Brokers:
+    """One sink on one worker; a script says of each read whether brokers answer from then on."""
+
+    def __init__(self, *script: bool) -> None:
+        self.script, self.answer, self.now_ms = [*script], True, BEGUN_MS
+        self.opened = 0
+
+    def admin(self, _: object) -> Brokers:
+        return self
+
+    def reader(self, *_: object, **__: object) -> Brokers:
+        self.opened += 1
+        return self
+
+    def describe_topic(self, _: str) -> TopicFacts:
+        if not self.answer:
+            raise Unreachable("topic city: the brokers are away")
+        return TopicFacts(TOPIC_ID, 1)
+
+    def read_to_end(self, _: float) -> list[CompactedRecord]:
+        spec = SinkSpec(key="trips", slot=0, number=1, file="x")
+        worker = ObservedWorker(worker="w1", incarnation="i", slots=(0,))
+        sink = ObservedSink(
+            key="trips", slot=0, number=1, worker="w1", incarnation="i", state=LifeState.RUNNING
+        )
+        wire = CommandWire(Keys(()), TOPIC_ID)
+        return [
+            CompactedRecord("city", 0, self.opened, self.now_ms, "trips", wire.encode(spec)),
+            *(
+                CompactedRecord(
+                    "city-state",
+                    0,
+                    10 * self.opened + at,
+                    self.now_ms,
+                    state_topic_key_of(value),
+                    encode_observed(value),
+                )
+                for at, value in enumerate((worker, sink))
+            ),
+        ]
+
+    def read_next(self, timeout_s: float) -> list[CompactedRecord]:
+        time.sleep(timeout_s)
+        if not self.script:
+            raise KeyboardInterrupt
+        self.answer = self.script.pop(0)
+        self.now_ms += LOST_AFTER_MS
+        return []
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    file = tmp_path / "worker.toml"
+    file.write_text('[fleet]\nname = "city"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    monkeypatch.setattr(fleet_commands, "WATCH_S", 0.01)
+    monkeypatch.setattr(fleet_topics, "LOOK_S", 0.0, raising=False)
+
+    def run_with(brokers: Brokers, *arguments: str) -> list[str]:
+        monkeypatch.setattr(fleet_topics, "TopicAdmin", brokers.admin)
+        monkeypatch.setattr(fleet_topics, "CompactedReader", brokers.reader)
+        monkeypatch.setattr(fleet_topics, "wall_ms", lambda: brokers.now_ms)
+        return (
+            CliRunner().invoke(main, ["fleet", "--fleet", str(file), *arguments]).output.split("\n")
+        )
+
+    return run_with
+
+
+def test_a_watched_sink_is_not_lost_while_the_brokers_do_not_answer(run: Run) -> None:
+    said = run(Brokers(False, False, True), "list", "--watch")
+    told = [line for line in said if line.startswith("trips")]
+    assert ["running" in line for line in told] == [True] * 4, said
+    away = [line for line in said if "the brokers are away" in line]
+    assert [line.split(": ")[0] for line in away] == [
+        "the brokers have not answered for 30 s",
+        "the brokers have not answered for 60 s",
+    ], said
+
+
+def test_a_watched_sink_is_lost_once_brokers_answer_and_nobody_tells_of_it(run: Run) -> None:
+    said = run(Brokers(True), "list", "--watch")
+    assert [line.split()[1] for line in said if line.startswith("trips")] == ["running", "lost"]
+
+
+def test_a_drain_that_cannot_be_followed_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_commands, "_make_change_and_report", lambda *_, **__: None)
+    said = run(Brokers(*[False] * 9), "drain", "w1", "--timeout", "0.2")
+    assert "HG-401" in "".join(said)
+    assert "the brokers are away" in "".join(said)
+    said = run(Brokers(*[True] * 9), "drain", "w1", "--timeout", "0.2")
+    assert "HG-411" in "".join(said)
