@@ -63,8 +63,8 @@ def restart(ctx: click.Context, sink: Path) -> None:
 def _echo_stop_result(done: StopResult, text: str) -> None:
     if done.participants is None:
         text = (
-            "stored in the table; who still works is not known: the brokers do not answer "
-            "(headgate status SINK)"
+            "stored in the table; who still works is not known: the brokers, or the catalog, do "
+            "not answer (headgate status SINK)"
         )
     click.echo(text)
     if done.participants:
