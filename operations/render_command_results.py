@@ -7,7 +7,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -27,7 +26,7 @@ from headgate.operations.status.report import (
     StatusReport,
 )
 from headgate.runtime.health import LastError
-from headgate.runtime.wall_clock import wall_ms
+from headgate.runtime.wall_clock import format_utc, wall_ms
 
 if TYPE_CHECKING:
     from headgate.control_protocol.identifiers import SinkName
@@ -411,7 +410,7 @@ def _cell_text(value: object) -> Text:
 def _time_text(epoch_ms: int | None) -> str | None:
     if epoch_ms is None:
         return None
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return format_utc(epoch_ms, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def _describe_minutes_or_hours_ago(milliseconds: int) -> str:

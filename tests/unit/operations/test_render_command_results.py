@@ -85,6 +85,22 @@ def test_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture
     assert record.getMessage().isprintable()
 
 
+@pytest.mark.parametrize(
+    ("through_ms", "told"),
+    [
+        (1_764_519_318_000, "2025-11-30 16:15:18 UTC"),
+        (1_764_519_318_000_000, "1764519318000000 ms after 1970"),
+        (2**63 - 1, f"{2**63 - 1} ms after 1970"),
+    ],
+)
+def test_a_time_beyond_the_year_9999_is_a_number(through_ms: int, told: str) -> None:
+    """A producer that counts microseconds makes one."""
+    report = replace(status_of(LastError("HG-207", "", "", 1)), valid_through_ms=through_ms)
+    shown = io.StringIO()
+    show_status(Console(file=shown, width=200), report)
+    assert f"valid through     {told}\n" in shown.getvalue()
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 def test_key_10_what_records_did_to_the_rows_of_a_keyed_table_is_shown(keyed: bool) -> None:
     counts = KeyCounts(11, 12, 13, 14, 15) if keyed else None
