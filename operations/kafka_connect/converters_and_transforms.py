@@ -232,7 +232,7 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
     elif kind == "InsertField" and not report.connector_value(f"{prefix}static.field"):
         _fill_inserted_columns(report, prefix)
     elif kind == "ReplaceField" and _is_harmless_replace_field(report, prefix):
-        report.note_dropped((key,), "a field without a column is ignored, unless it is evolved")
+        report.note_dropped((key,), "a field without a column is ignored")
     elif kind in _COUNTERPART:
         report.note_refused(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
     else:
@@ -242,9 +242,13 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
 
 
 def _is_harmless_replace_field(report: Report, prefix: str) -> bool:
+    """Return whether it only takes fields out, and no column is made of one that is left in."""
     others = ("renames", "include", "whitelist")
     evolves = report.is_connector_value_true("iceberg.tables.evolve-schema-enabled")
-    return not evolves and not any(report.connector_value(prefix + name) for name in others)
+    creates = "tables" in report.document and report.is_connector_value_true(
+        "iceberg.tables.auto-create-enabled"
+    )
+    return not (evolves or creates or any(report.connector_value(prefix + k) for k in others))
 
 
 def ensure_record_columns_section(report: Report) -> dict[str, object]:

@@ -259,6 +259,30 @@ def test_a_transform_is_named_with_its_counterpart(kind: str, fate: Verdict) -> 
     assert verdict(sink, "transforms.t.type") is fate
 
 
+_ROUTED = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "to"}
+
+
+@pytest.mark.parametrize(
+    ("more", "fate"),
+    [
+        ({}, Verdict.NOT_NEEDED),
+        (_ROUTED, Verdict.NOT_NEEDED),
+        ({"iceberg.tables.auto-create-enabled": "true"}, Verdict.NOT_NEEDED),
+        ({"iceberg.tables.auto-create-enabled": "true", **_ROUTED}, Verdict.REFUSED),
+        ({"iceberg.tables.evolve-schema-enabled": "true"}, Verdict.REFUSED),
+    ],
+)
+def test_a_field_that_is_taken_out_comes_into_no_column_that_the_sink_makes(
+    more: dict[str, str], fate: Verdict
+) -> None:
+    transform = {
+        "transforms": "hide",
+        "transforms.hide.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.hide.exclude": "ssn",
+    }
+    assert verdict(one({**transform, **more}), "transforms.hide.type") is fate
+
+
 @pytest.mark.parametrize(
     ("order", "copied", "fate"),
     [
