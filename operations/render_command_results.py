@@ -105,7 +105,8 @@ def show_tables(console: Console, report: TablesReport) -> None:
     )
     for table in report.tables:
         if table.reason:
-            console.print(f"{table.table} {table.state}: {table.reason}", soft_wrap=True)
+            reason = to_printable_line(f"{table.table} {table.state}: {table.reason}")
+            console.print(Text(reason), soft_wrap=True)
     if counts["suspended"]:
         console.print(MEND_TABLES)
 

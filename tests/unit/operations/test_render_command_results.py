@@ -16,8 +16,19 @@ from headgate.control_protocol.redacting_loggers import LINE_CHARACTERS_MAX, red
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.dry_run import DryRun, DryRunTable, Misfit
 from headgate.operations.http.status_page import _table_of_commits
-from headgate.operations.render_command_results import show_audit, show_dry_run, show_status
-from headgate.operations.status.report import CommitSummary, ParticipantStatus, StatusReport
+from headgate.operations.many_tables.list import FilledTable, TablesReport
+from headgate.operations.render_command_results import (
+    show_audit,
+    show_dry_run,
+    show_status,
+    show_tables,
+)
+from headgate.operations.status.report import (
+    MEND_TABLES,
+    CommitSummary,
+    ParticipantStatus,
+    StatusReport,
+)
 from headgate.runtime.health import LastError
 
 NASTY = "m\x1b[2J\nok    all is well\r\u202e"
@@ -58,6 +69,20 @@ def test_a_forged_name_or_text_moves_no_terminal() -> None:
     text = shown.getvalue()
     assert text.count(SHOWN) == 5
     assert not any(line.startswith("ok") for line in text.splitlines())
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "reason", ["no [WRITE] on [/lake/db]", "[parameters: ('lake',)]", "list[int]", NASTY]
+)
+def test_why_a_table_is_suspended_is_shown_as_it_was_said(reason: str) -> None:
+    suspended = FilledTable("db.a", "suspended", "1.1", 5, None, 0, 1, reason)
+    shown = io.StringIO()
+    console = Console(file=shown, width=200)
+    show_tables(console, TablesReport("db.ledger", "1.1", (suspended,)))
+    text = shown.getvalue()
+    assert f"db.a suspended: {SHOWN if reason == NASTY else reason}" in text
+    assert MEND_TABLES in text
     assert all(line.isprintable() for line in text.split("\n"))
 
 
