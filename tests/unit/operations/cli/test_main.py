@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -306,3 +307,31 @@ def test_status_does_not_call_a_sink_well_that_nobody_runs(
 ) -> None:
     filled.good_start()
     assert lines(headgate("status", sink_file).stdout)[0].endswith(": not known")  # no broker
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "{}",
+        "[]",
+        '{"time_ms": 1, "sinks": [7]}',
+        '{"time_ms": 1, "sinks": [{"sink": "trips", "state": "of another release"}]}',
+    ],
+)
+def test_what_is_no_worker_s_state_is_told_in_a_line(tmp_path: Path, state: str) -> None:
+    (tmp_path / "state.json").write_text(state)
+    result = headgate("worker", "--folder", tmp_path, "--list", "--state", tmp_path / "state.json")
+    (line,) = lines(result.stderr)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "state.json is no worker's state, or one of another release" in line
+
+
+def test_a_full_disk_is_told_in_a_line(sink_file: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = (sys.executable, "-c", "from headgate.operations.cli.entry import main; main()")
+        ended = subprocess.run(
+            [*command, "check", "--offline", sink_file], stdout=full, stderr=-1, text=True
+        )
+    (line,) = lines(ended.stderr)
+    assert ended.returncode == 3
+    assert line.startswith("headgate: HG-400 the output cannot be written: No space left on device")
