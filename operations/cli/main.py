@@ -510,10 +510,17 @@ def resume(
         return
     if deleted_back:
         raise click.UsageError("only headgate resume --accept reads records again")
+    from headgate.operations.control.pause import is_paused
     from headgate.operations.control.pause import resume_sink as ask
 
+    was_paused = is_paused(settings)
     record = ask(settings)
-    click.echo("resumed")
+    if record.stopped:
+        click.echo("not paused, but stopped by a person: headgate start SINK ends that")
+    elif was_paused:
+        click.echo("resumed")
+    else:
+        click.echo("it was not paused: headgate status SINK says what it does")
     echo_next_offsets(record)
 
 

@@ -42,10 +42,15 @@ def start(ctx: click.Context, sink: Path) -> None:
     Its processes wait for that, or are started by you.
     """
     settings = load_settings(ctx, sink)
+    from headgate.operations.control.stop import read_claimable_record
     from headgate.operations.control.stop import start_sink as ask
 
+    was_stopped = read_claimable_record(settings).stopped
     record = ask(settings)
-    click.echo("started: waiting processes continue within seconds")
+    if was_stopped:
+        click.echo("started: waiting processes continue within seconds")
+    else:
+        click.echo("no person had stopped it: headgate status SINK says what it does")
     echo_next_offsets(record)
 
 

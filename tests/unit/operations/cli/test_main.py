@@ -25,6 +25,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.testing import FakeSource, FakeTopics
 from headgate.operations.cli.main import GROUPS, main
+from headgate.operations.control import pause
 from headgate.operations.status import status
 from headgate.runtime.console_log import Redacting
 
@@ -335,3 +336,37 @@ def test_a_full_disk_is_told_in_a_line(sink_file: Path) -> None:
     (line,) = lines(ended.stderr)
     assert ended.returncode == 3
     assert line.startswith("headgate: HG-400 the output cannot be written: No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("paused", "stopped", "said"),
+    [
+        (True, False, "resumed"),
+        (False, False, "it was not paused: headgate status SINK says what it does"),
+        (False, True, "not paused, but stopped by a person: headgate start SINK ends that"),
+    ],
+)
+def test_a_resume_says_what_it_changed(
+    filled: FilledTable,
+    sink_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    paused: bool,
+    stopped: bool,
+    said: str,
+) -> None:
+    filled.commit(filled.record(1, 0, {0: 7}, paused=paused, stopped=stopped))
+    after = filled.record(1, 1, {0: 7}, stopped=stopped)
+    monkeypatch.setattr(pause, "resume_sink", lambda _: after)
+    result = headgate("resume", sink_file)
+    assert (result.exit_code, lines(result.stdout)) == (0, [said, "trips/0: next offset 7"])
+    assert result.stderr == ""
+
+
+def test_a_start_says_whether_it_changed_anything(filled: FilledTable, sink_file: Path) -> None:
+    filled.commit(filled.record(1, 0, {0: 7}, stopped=True))
+    said = [lines(headgate("start", sink_file).stdout)[0] for _ in range(2)]
+    assert said == [
+        "started: waiting processes continue within seconds",
+        "no person had stopped it: headgate status SINK says what it does",
+    ]
