@@ -369,6 +369,8 @@ def tables(
 
     afterwards = {None: None, True: Afterwards.REPLAY, False: Afterwards.REREAD}[replay]
     if action == "resume":
+        if as_json:
+            raise click.UsageError("--json goes with show, not with resume")
         resume_and_report(settings, names, afterwards)
     else:
         show_table_list(ctx, settings, names, afterwards=afterwards, as_json=as_json)

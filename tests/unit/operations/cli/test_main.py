@@ -127,6 +127,13 @@ def test_bad_usage_is_two() -> None:
     assert headgate("nonsense").exit_code == 2
 
 
+@pytest.mark.parametrize("command", [("offsets", "set"), ("tables", "resume")])
+def test_what_answers_in_text_takes_no_json(sink_file: Path, command: tuple[str, str]) -> None:
+    result = headgate(command[0], sink_file, command[1], "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--json goes with show, not with {command[1]}" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "status", "audit", "offsets", "run", "pause"])
 def test_a_broken_file_is_one_line_and_two(command: str, sink_file: Path) -> None:
     sink_file.write_text(sink_file.read_text() + "[coordinator]\ncomit_interval_ms = 5\n")
