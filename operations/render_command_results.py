@@ -204,7 +204,9 @@ def show_statuses(console: Console, statuses: Iterable[FileStatus]) -> None:
             rows.append((each.file, "not known", None, None, None, each.error))
             continue
         last_error = report.last_error
-        what = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
+        what = next(iter(report.notes), "") if report.exit_code else ""
+        if last_error and not last_error.past:
+            what = f"{last_error.code} {last_error.text}"
         rows.append(
             (
                 report.sink,
