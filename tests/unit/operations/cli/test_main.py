@@ -165,6 +165,12 @@ def test_an_unreachable_broker_is_three(filled: FilledTable, sink_file: Path) ->
     assert "[HG-401]" in wrong[0]
 
 
+def test_a_cluster_that_does_not_answer_is_three(sink_file: Path) -> None:
+    result = headgate("check", sink_file, "--kafka")
+    assert result.exit_code == 3
+    assert "a sink cannot run here: broker [HG-401]" in result.stdout
+
+
 def test_a_missing_table_is_two(filled: FilledTable, sink_file: Path) -> None:
     sink_file.write_text(sink_file.read_text().replace("db.trips", "db.other"))
     result = headgate("check", sink_file)
