@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.runtime.wall_clock import wall_ms
+from headgate.runtime.wall_clock import format_utc, wall_ms
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +26,7 @@ def describe_next_try(at_ms: int) -> str:
     """Return when a sink in error is tried again; a time that has passed is now."""
     if at_ms <= wall_ms():
         return "next try now"
-    return f"next try {datetime.fromtimestamp(at_ms / 1_000, UTC):%H:%M:%SZ}"
+    return f"next try {format_utc(at_ms, '%H:%M:%SZ')}"
 
 
 def print_json(document: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -68,6 +68,17 @@ def require_java() -> str:
     )
 
 
+@contextmanager
+def refusing_unwritable_folder(folder: Path, way_out: str) -> Iterator[None]:
+    """Raise ``ConfigurationError`` where a file of the folder, or itself, cannot be made."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{error.filename or folder} cannot be written: {error.strerror}", way_out
+        ) from error
+
+
 def ensure_jars(
     folder: Path,
     coordinates: Sequence[str],
@@ -78,21 +89,28 @@ def ensure_jars(
     """Return ``folder``, holding the jars of the ``group:artifact:version`` coordinates.
 
     The folder appears whole or not at all, and a second caller waits for the first. Raises
-    ``ConfigurationError`` without Java or PySpark, ``Unreachable`` if Ivy cannot resolve.
+    ``ConfigurationError`` without Java or PySpark, or if the folder cannot be made, ``Unreachable``
+    if Ivy cannot resolve.
     """
     if folder.is_dir():
         return folder
     require_java()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _holding_file_lock(folder.with_name(f".{folder.name}.lock")):
-        if folder.is_dir():
-            return folder
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
-            module = Path(scratch) / "ivy.xml"
-            module.write_text(_ivy_module_xml(coordinates, transitive=transitive))
-            _run_ivy(module, on_progress or (lambda _done, _total: None))
-            (Path(scratch) / "jars").rename(folder)
+    with refusing_unwritable_folder(folder, "set XDG_CACHE_HOME to a folder of yours"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _holding_file_lock(folder.with_name(f".{folder.name}.lock")):
+            if not folder.is_dir():
+                _fetch_jars(
+                    folder, _ivy_module_xml(coordinates, transitive=transitive), on_progress
+                )
     return folder
+
+
+def _fetch_jars(folder: Path, module_xml: str, on_progress: Progress | None) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+        module = Path(scratch) / "ivy.xml"
+        module.write_text(module_xml)
+        _run_ivy(module, on_progress or (lambda _done, _total: None))
+        (Path(scratch) / "jars").rename(folder)
 
 
 @contextmanager

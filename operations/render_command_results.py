@@ -7,7 +7,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -27,7 +26,7 @@ from headgate.operations.status.report import (
     StatusReport,
 )
 from headgate.runtime.health import LastError
-from headgate.runtime.wall_clock import wall_ms
+from headgate.runtime.wall_clock import format_utc, wall_ms
 
 if TYPE_CHECKING:
     from headgate.control_protocol.identifiers import SinkName
@@ -106,7 +105,8 @@ def show_tables(console: Console, report: TablesReport) -> None:
     )
     for table in report.tables:
         if table.reason:
-            console.print(f"{table.table} {table.state}: {table.reason}", soft_wrap=True)
+            reason = to_printable_line(f"{table.table} {table.state}: {table.reason}")
+            console.print(Text(reason), soft_wrap=True)
     if counts["suspended"]:
         console.print(MEND_TABLES)
 
@@ -204,7 +204,9 @@ def show_statuses(console: Console, statuses: Iterable[FileStatus]) -> None:
             rows.append((each.file, "not known", None, None, None, each.error))
             continue
         last_error = report.last_error
-        what = f"{last_error.code} {last_error.text}" if last_error and not last_error.past else ""
+        what = next(iter(report.notes), "") if report.exit_code else ""
+        if last_error and not last_error.past:
+            what = f"{last_error.code} {last_error.text}"
         rows.append(
             (
                 report.sink,
@@ -411,7 +413,7 @@ def _cell_text(value: object) -> Text:
 def _time_text(epoch_ms: int | None) -> str | None:
     if epoch_ms is None:
         return None
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return format_utc(epoch_ms, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def _describe_minutes_or_hours_ago(milliseconds: int) -> str:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Self
 
 from headgate.config.sink_settings import SinkSettings
@@ -21,6 +20,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
 from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import open_tables_for_reading
+from headgate.runtime.wall_clock import format_utc
 
 LOOKED_AT_S = 2.0
 
@@ -120,8 +120,7 @@ def _describe_table_if_behind(
         return f"{table} is not known to be complete up to any time"
     if valid_through_ms >= wanted_through_ms:
         return ""
-    moment = datetime.fromtimestamp(valid_through_ms / 1000, UTC)
-    return f"{table} is complete up to {moment:%Y-%m-%dT%H:%M:%SZ}"
+    return f"{table} is complete up to {format_utc(valid_through_ms, '%Y-%m-%dT%H:%M:%SZ')}"
 
 
 def _why_behind_suffix(record: CommitRecord | None) -> str:

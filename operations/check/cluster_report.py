@@ -260,9 +260,10 @@ def _require_sink_can_run(answers: Sequence[Check], sink: SinkName, advice: _Adv
     asked = {answer.what: answer.state for answer in answers}
     wrong = [what for what, state in asked.items() if state is State.WRONG]
     if missing := sorted(_NEEDED & {*wrong}) or advice.faults:
-        raise ControlTopicUnfit(
-            f"a sink cannot run here: {', '.join(missing)}", "; ".join(advice.lines)
-        )
+        codes = {answer.exit_code for answer in answers if answer.what in missing}
+        # Nothing has to be changed where what failed did not answer: it is asked again.
+        kind = Unreachable if codes == {Unreachable.exit_code} else ControlTopicUnfit
+        raise kind(f"a sink cannot run here: {', '.join(missing)}", "; ".join(advice.lines))
     if untried := sorted(_NEEDED - asked.keys()):
         raise NotChecked(
             f"not known: {', '.join(untried)} could not be tried. {_advice_text(advice)}"

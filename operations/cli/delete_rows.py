@@ -69,11 +69,12 @@ def _show_and_confirm(
     from headgate.operations.control.delete_rows import plan_deletion
 
     planned = plan_deletion(settings, deletion)
-    if not as_json:
-        _echo_deletions(settings.redact, planned, "would be deleted")
-    elif dry_run:
+    ends_here = dry_run or not any(each.rows for each in planned)
+    if as_json and ends_here:
         print_json([asdict(each) for each in planned])
-    if dry_run or not any(each.rows for each in planned):
+    else:
+        _echo_deletions(settings.redact, planned, "would be deleted", to_stderr=as_json)
+    if ends_here:
         return False
     return click.confirm("Delete them?", abort=True, err=as_json)
 
@@ -92,11 +93,13 @@ def _delete_and_report(settings: SinkSettings, deletion: RowDeletion, *, as_json
         click.echo(_LATER)
 
 
-def _echo_deletions(redact: Callable[[str], str], tables: list[Deleted], outcome: str) -> None:
+def _echo_deletions(
+    redact: Callable[[str], str], tables: list[Deleted], outcome: str, *, to_stderr: bool = False
+) -> None:
     for each in tables:
         text = f"{each.table}: {each.rows} rows in {each.files} files {outcome}"
         if each.pending:
             text += f"; {each.pending} rows are still pending for it, and were not looked at"
         if each.expired:
             text += f"; {each.expired} rows expired, were not looked at, and come with --reread"
-        click.echo(redact(text))
+        click.echo(redact(text), err=to_stderr)

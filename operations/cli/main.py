@@ -6,9 +6,11 @@ with its code and what to do; ``--verbose`` (or ``HEADGATE_VERBOSE=1``) shows wh
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import sys
 import traceback
 from dataclasses import asdict
 from importlib.metadata import entry_points
@@ -17,7 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    LogUnreadable,
+    RetryLater,
+)
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.cli.delete_rows import delete
 from headgate.operations.cli.fleet import fleet
@@ -95,14 +102,33 @@ class _Headgate(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (HeadgateError, FileDamaged) as found:
-            error = found if isinstance(found, HeadgateError) else LogUnreadable(str(found))
+        except (HeadgateError, FileDamaged, OSError) as found:
+            error = _to_headgate_error(found)
             text = f"headgate: {error}"
             if ctx.params["verbose"]:
                 text = "".join(traceback.format_exception(error)).rstrip()
             settings: SinkSettings | None = ctx.obj
             click.echo(settings.redact(text) if settings else text, err=True)
             ctx.exit(error.exit_code)
+
+
+def _to_headgate_error(found: HeadgateError | FileDamaged | OSError) -> HeadgateError:
+    """Return the error that is told in a line; any other of the operating system is raised."""
+    if isinstance(found, HeadgateError):
+        return found
+    if isinstance(found, FileDamaged):
+        return LogUnreadable(str(found))
+    if found.errno not in (errno.ENOSPC, errno.EDQUOT):
+        raise found
+    try:
+        sys.stdout.flush()
+    except OSError:  # what is left would be written again, and fail again, as Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    where = found.filename or "the output"
+    return RetryLater(
+        f"{where} cannot be written: {found.strerror}",
+        "the command ended there: make space, and repeat it",
+    )
 
 
 def _build_failing_command(name: str, why: str) -> click.Command:
@@ -343,6 +369,8 @@ def tables(
 
     afterwards = {None: None, True: Afterwards.REPLAY, False: Afterwards.REREAD}[replay]
     if action == "resume":
+        if as_json:
+            raise click.UsageError("--json goes with show, not with resume")
         resume_and_report(settings, names, afterwards)
     else:
         show_table_list(ctx, settings, names, afterwards=afterwards, as_json=as_json)
@@ -484,10 +512,17 @@ def resume(
         return
     if deleted_back:
         raise click.UsageError("only headgate resume --accept reads records again")
+    from headgate.operations.control.pause import is_paused
     from headgate.operations.control.pause import resume_sink as ask
 
+    was_paused = is_paused(settings)
     record = ask(settings)
-    click.echo("resumed")
+    if record.stopped:
+        click.echo("not paused, but stopped by a person: headgate start SINK ends that")
+    elif was_paused:
+        click.echo("resumed")
+    else:
+        click.echo("it was not paused: headgate status SINK says what it does")
     echo_next_offsets(record)
 
 

@@ -53,6 +53,8 @@ def offsets(
     settings = load_settings(ctx, sink)
     if maps and group is None:
         raise click.UsageError("--map goes with --from-group")
+    if as_json and action == "set":
+        raise click.UsageError("--json goes with show, not with set")
     if action == "set" and group is not None:
         if wanted:
             raise click.UsageError("--from-group takes no offsets besides")

@@ -54,7 +54,7 @@ def _read_status_or_error(file: Path) -> FileStatus:
     except HeadgateError as error:
         return FileStatus(file.name, None, str(error), error.exit_code)
     try:
-        report = read_status(settings, 1)
+        report = read_status(settings)
     except HeadgateError as error:
         return FileStatus(file.name, None, settings.redact(str(error)), error.exit_code)
     return FileStatus(file.name, report, exit_code=report.exit_code)

@@ -42,10 +42,15 @@ def start(ctx: click.Context, sink: Path) -> None:
     Its processes wait for that, or are started by you.
     """
     settings = load_settings(ctx, sink)
+    from headgate.operations.control.stop import read_claimable_record
     from headgate.operations.control.stop import start_sink as ask
 
+    was_stopped = read_claimable_record(settings).stopped
     record = ask(settings)
-    click.echo("started: waiting processes continue within seconds")
+    if was_stopped:
+        click.echo("started: waiting processes continue within seconds")
+    else:
+        click.echo("no person had stopped it: headgate status SINK says what it does")
     echo_next_offsets(record)
 
 
@@ -63,8 +68,8 @@ def restart(ctx: click.Context, sink: Path) -> None:
 def _echo_stop_result(done: StopResult, text: str) -> None:
     if done.participants is None:
         text = (
-            "stored in the table; who still works is not known: the brokers do not answer "
-            "(headgate status SINK)"
+            "stored in the table; who still works is not known: the brokers, or the catalog, do "
+            "not answer (headgate status SINK)"
         )
     click.echo(text)
     if done.participants:

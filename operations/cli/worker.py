@@ -117,13 +117,20 @@ def _show_sinks_of_worker(folder: Path, state_file: Path | None, *, as_json: boo
             "start one with headgate worker --folder, or name its --state",
         ) from None
     now_ms = wall_ms()
-    sinks: list[dict[str, Any]] = told["sinks"]
-    for sink in sinks:
-        sink["state"] = state_or_lost(LifeState(sink["state"]), told["time_ms"], now_ms).value
+    try:
+        sinks: list[dict[str, Any]] = told["sinks"]
+        for sink in sinks:
+            sink["state"] = state_or_lost(LifeState(sink["state"]), told["time_ms"], now_ms).value
+        lines = [to_printable_line(_status_line(sink)) for sink in sinks]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Unreachable(
+            f"{path} is no worker's state, or one of another release: {error!r}",
+            "name the --state of a headgate worker --folder that runs",
+        ) from None
     if as_json:
         print_json(sinks)
-    for sink in [] if as_json else sinks:
-        click.echo(to_printable_line(_status_line(sink)))
+    for line in [] if as_json else lines:
+        click.echo(line)
     return int(any(sink["state"] in ("error", "lost") for sink in sinks))
 
 

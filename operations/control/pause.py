@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from headgate.config.sink_settings import SinkSettings
@@ -50,6 +50,14 @@ def pause_sink(settings: SinkSettings, patience_s: float | None = None) -> Commi
 def resume_sink(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
     """Return the record that ends the pause: where the sink continues. Raises as ``pause_sink``."""
     return send_until_applied(settings, Resume(), lambda record: not record.paused, patience_s)
+
+
+def is_paused(settings: SinkSettings) -> bool:
+    """Return what the sink's table says; a table that does not exist says no."""
+    with suppress(TableMissing), open_primary(settings) as table:
+        record = table.read().record
+        return record is not None and record.paused
+    return False
 
 
 def send_until_applied(

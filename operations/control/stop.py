@@ -9,18 +9,20 @@ from __future__ import annotations
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import (
     commit_claim_or_raise,
     make_claim,
     try_announce_command,
 )
-from headgate.operations.control.pause import pause_sink
+from headgate.operations.control.pause import pause_sink, resume_sink
 from headgate.operations.control.set_offsets import require_claimable_record
+from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import read_status
 from headgate.runtime.health import Condition
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
@@ -35,7 +37,7 @@ _TRIES = 5
 class StopResult:
     """``record`` is what the table says; ``participants`` had not left when patience ran out.
 
-    They are ``None`` if the brokers do not say who is there.
+    They are ``None`` if it is not known who is there.
     """
 
     record: CommitRecord
@@ -49,13 +51,8 @@ def stop_sink(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopRe
     sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` if the
     request was not stored.
     """
-    before = read_claimable_record(settings)
-    if not before.stopped:
-        if read_status(settings).condition in (Condition.RUNNING, Condition.IDLE):
-            with suppress(RetryLater):  # it stops all the same, and reads again what was under way
-                pause_sink(settings)
-        before = _commit_request_with_retries(settings, "stop", stopped=True, paused=before.paused)
-    return StopResult(before, _wait_and_find_remaining_members(settings, patience_s))
+    record = _store_stop(settings, read_claimable_record(settings))
+    return StopResult(record, _wait_and_find_remaining_members(settings, patience_s))
 
 
 def start_sink(settings: SinkSettings) -> CommitRecord:
@@ -71,14 +68,50 @@ def restart_sink(settings: SinkSettings) -> StopResult:
 
     A sink that was stopped is started.
     """
-    stopping = stop_sink(settings)
-    return StopResult(start_sink(settings), stopping.participants)
+    before = read_claimable_record(settings)
+    try:
+        _store_stop(settings, before)
+        members = _wait_and_find_remaining_members(settings, _PATIENCE_S)
+    finally:  # nobody asked for a stop that outlives this command, however it ends
+        started = _undo_or_say_what_is_left(settings, "start")
+    return StopResult(started, members)
 
 
 def read_claimable_record(settings: SinkSettings) -> CommitRecord:
     """Return the sink's record, as its table says now."""
     with open_primary(settings) as table:
         return require_claimable_record(settings, table.read())
+
+
+def _store_stop(settings: SinkSettings, before: CommitRecord) -> CommitRecord:
+    """Return the record that stops the sink; a sink that is not stopped is not left paused."""
+    if before.stopped:
+        return before
+    works = read_status(settings).condition in (Condition.RUNNING, Condition.IDLE)
+    try:
+        if works:
+            with suppress(RetryLater):  # it stops all the same, and reads again what was under way
+                pause_sink(settings)
+        return _commit_request_with_retries(settings, "stop", stopped=True, paused=before.paused)
+    except BaseException:
+        if works and not before.paused:
+            _undo_or_say_what_is_left(settings, "resume")
+        raise
+
+
+def _undo_or_say_what_is_left(
+    settings: SinkSettings, command: Literal["start", "resume"]
+) -> CommitRecord:
+    """Return the record after ``command``. Raises ``RetryLater`` that says what the sink may be."""
+    undo, state = (start_sink, "stopped") if command == "start" else (resume_sink, "paused")
+    try:
+        return undo(settings)
+    except (HeadgateError, KeyboardInterrupt) as error:
+        raise RetryLater(
+            f"sink {settings.name} may be {state} now, and was not told to {command}: "
+            f"{str(error) or 'interrupted'}",
+            f"headgate {command} SINK",
+        ) from error
 
 
 def _commit_request_with_retries(
@@ -119,15 +152,20 @@ def _wait_and_find_remaining_members(
 ) -> tuple[str, ...] | None:
     """Return who is still there, and tell them again: one notice may not have been confirmed.
 
-    ``None``: the brokers did not say who is there.
+    ``None``: nobody could say who is there.
     """
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S
-    while (status := read_status(settings)).participants and time.monotonic() <= until_s:
+    status: StatusReport | None = None
+    while True:
+        with suppress(RetryLater):  # the request is stored, whether or not this is answered
+            status = read_status(settings)
+        if (status and not status.participants) or time.monotonic() > until_s:
+            break
         if time.monotonic() > again_s:
             try_announce_command(settings, "stop")
             again_s = time.monotonic() + _SAID_AGAIN_S
         time.sleep(_LOOKED_AT_S)
-    if not status.participants_known:
+    if status is None or not status.participants_known:
         return None
     return tuple(each.member for each in status.participants)

@@ -68,6 +68,8 @@ def _parse_json(path: Path, text: str) -> dict[str, str]:
         raise ConnectorFileUnfit(
             f"{path}:{error.lineno}:{error.colno}: is not valid JSON: {error.msg}", _SHAPES
         ) from None
+    except ValueError as error:  # a number with more digits than Python parses
+        raise ConnectorFileUnfit(f"{path}: cannot be read: {error}", _SHAPES) from None
     except RecursionError:
         raise ConnectorFileUnfit(f"{path}: is nested too deeply", _SHAPES) from None
     if repeated:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headgate.operations.kafka_connect.translation_report import Report, Verdict
 
 _FORMATS = {
@@ -129,10 +131,9 @@ def _fill_converter_options(report: Report, form: str) -> None:
 # ------------------------------------------------------------------------------------- transforms
 
 _ONLY_NAMES = "renames the topic, which the sink does not look at"
+_TOPIC_ROUTERS = ("RegexRouter", "TimestampRouter", "ByLogicalTableRouter")
 _HARMLESS = {
-    "RegexRouter": _ONLY_NAMES,
-    "TimestampRouter": _ONLY_NAMES,
-    "ByLogicalTableRouter": _ONLY_NAMES,
+    **dict.fromkeys(_TOPIC_ROUTERS, _ONLY_NAMES),
     "SetSchemaMetadata": "schemas have no names here",
     "InsertHeader": "headers are not written",
     "DropHeaders": "headers are not written",
@@ -160,15 +161,42 @@ _COUNTERPART = {
 _METADATA = ("topic", "partition", "offset", "timestamp")
 
 
+def transform_names(report: Report) -> list[str]:
+    """Return the connector's transforms, in the order in which a record passes them."""
+    return [n.strip() for n in report.connector_value("transforms").split(",") if n.strip()]
+
+
+def fields_with_topic_name(report: Report, transforms: Iterable[str]) -> set[str]:
+    """Return the fields into which these transforms copy the topic's name."""
+    found = set()
+    for name in transforms:
+        kind, _, side = report.connector_value(f"transforms.{name}.type").partition("$")
+        if side == "Key":
+            continue
+        field = report.connector_value(f"transforms.{name}.topic.field").rstrip("!?")
+        if kind.endswith("InsertField") and field:
+            found.add(field)
+        elif kind.endswith("KafkaMetadataTransform"):
+            base = report.connector_value(f"transforms.{name}.field_name") or "_kafka_metadata"
+            nested = report.is_connector_value_true(f"transforms.{name}.nested")
+            found.add(f"{base}.topic" if nested else f"{base}_topic")
+    return found
+
+
 def fill_record_columns_of_transforms(report: Report) -> None:
     """Fill ``record_columns`` from the transforms that make such columns; name the others'
     counterparts."""
-    names = [
-        name.strip() for name in report.connector_value("transforms").split(",") if name.strip()
-    ]
-    for name in names:
+    names = transform_names(report)
+    for position, name in enumerate(names, 1):
         prefix = f"transforms.{name}."
         kind, _, side = report.connector_value(f"{prefix}type").rpartition(".")[2].partition("$")
+        # Routes and record columns take the topic's own name here, never a router's new one.
+        if kind in _TOPIC_ROUTERS and fields_with_topic_name(report, names[position:]):
+            report.note_refused(
+                f"{prefix}type",
+                "a later transform copies the topic's new name, which headgate does not know: go "
+                "on without it, and write tables.route for the topic's own name",
+            )
         _translate_transform(report, prefix, kind, side)
         fate = report.fates.get(f"{prefix}type")
         for key in report.keys:
@@ -204,7 +232,7 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
     elif kind == "InsertField" and not report.connector_value(f"{prefix}static.field"):
         _fill_inserted_columns(report, prefix)
     elif kind == "ReplaceField" and _is_harmless_replace_field(report, prefix):
-        report.note_dropped((key,), "a field without a column is ignored, unless it is evolved")
+        report.note_dropped((key,), "a field without a column is ignored")
     elif kind in _COUNTERPART:
         report.note_refused(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
     else:
@@ -214,9 +242,13 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
 
 
 def _is_harmless_replace_field(report: Report, prefix: str) -> bool:
+    """Return whether it only takes fields out, and no column is made of one that is left in."""
     others = ("renames", "include", "whitelist")
     evolves = report.is_connector_value_true("iceberg.tables.evolve-schema-enabled")
-    return not evolves and not any(report.connector_value(prefix + name) for name in others)
+    creates = "tables" in report.document and report.is_connector_value_true(
+        "iceberg.tables.auto-create-enabled"
+    )
+    return not (evolves or creates or any(report.connector_value(prefix + k) for k in others))
 
 
 def ensure_record_columns_section(report: Report) -> dict[str, object]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from headgate.operations.kafka_connect.converters_and_transforms import (
+    fields_with_topic_name,
+    transform_names,
+)
 from headgate.operations.kafka_connect.translation_report import Report
 
 _PARTS = re.compile(r"(?:[^,(]|\([^)]*\))+")
@@ -12,7 +16,6 @@ _CREATE = {"json": "infer", "connect-json": "connect", "avro-registry": "registr
 _CREATE |= {"protobuf-registry": "registry", "json-registry": "registry"}
 _NAMED_BY_FIELD = r"^(?P<namespace>[^.]+)[.](?P<name>[^.]+)\Z"
 _OF_TABLE = (".route-regex", ".partition-by", ".commit-branch")
-_TRANSFORM_PARTS = ("InsertField", "KafkaMetadataTransform")
 
 
 def tables_of(report: Report) -> list[str]:
@@ -80,7 +83,7 @@ def _fill_branch(report: Report, tables: list[str], *, routed: bool) -> None:
 def _fill_routes(report: Report, tables: list[str]) -> None:
     field = report.connector_value("iceberg.tables.route-field")
     section = report.ensure_section("tables")
-    by_topic = field in _fields_with_topic_name(report)
+    by_topic = field in fields_with_topic_name(report, transform_names(report))
     if report.is_connector_value_true("iceberg.tables.dynamic-enabled"):
         routes = [_dynamic_route(field, by_topic=by_topic)]
         report.note_kept(
@@ -103,23 +106,6 @@ def _fill_routes(report: Report, tables: list[str]) -> None:
     section["ledger"] = f"{namespace}.headgate_{sink}"
     section["unmatched"] = "skip"  # as the connector, which says nothing of them
     section["route"] = routes
-
-
-def _fields_with_topic_name(report: Report) -> set[str]:
-    """Return the fields into which transforms copy the topic's name."""
-    found = set()
-    for key, value in report.keys_below("transforms.").items():
-        name, _, rest = key.partition(".")
-        kind = report.connector_value(f"transforms.{name}.type")
-        if not any(part in kind for part in _TRANSFORM_PARTS):
-            continue
-        if rest == "topic.field":
-            found.add(value.rstrip("!?"))
-        elif rest == "type" and "KafkaMetadata" in value:
-            base = report.connector_value(f"transforms.{name}.field_name") or "_kafka_metadata"
-            nested = report.is_connector_value_true(f"transforms.{name}.nested")
-            found.add(f"{base}.topic" if nested else f"{base}_topic")
-    return found
 
 
 def _dynamic_route(field: str, *, by_topic: bool) -> dict[str, str]:

@@ -23,6 +23,7 @@ from headgate.operations.java_installation import (
     Progress,
     ensure_jars,
     java_version,
+    refusing_unwritable_folder,
     require_java,
     user_cache_folder,
 )
@@ -40,6 +41,7 @@ __all__ = [
 
 KAFKA_VERSION = "4.3.1"
 HOST = "127.0.0.1"
+_NAME_ANOTHER = "name another folder: --folder"
 START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 30
 
@@ -100,19 +102,20 @@ class EmbeddedKafka:
     def start(self) -> None:
         """Format the storage if needed, start, and wait until requests are answered.
 
-        Raises ``ConfigurationError`` without a suitable Java, ``Unreachable`` with the end of the
-        broker's log if it does not come up.
+        Raises ``ConfigurationError`` without a suitable Java or a folder that can be written,
+        ``Unreachable`` with the end of the broker's log if it does not come up.
         """
         require_java()
-        self._home.mkdir(parents=True, exist_ok=True)
-        data = self._home / "data"
-        if not data.exists():
-            self._format_storage()
-        config = self._write_configuration(data)
-        with self.log_file.open("ab") as log:
-            self._process = start_child(
-                self._java_command("kafka.Kafka", str(config)), log, self._home
-            )
+        with refusing_unwritable_folder(self._home, _NAME_ANOTHER):
+            self._home.mkdir(parents=True, exist_ok=True)
+            data = self._home / "data"
+            if not data.exists():
+                self._format_storage()
+            config = self._write_configuration(data)
+            with self.log_file.open("ab") as log:
+                self._process = start_child(
+                    self._java_command("kafka.Kafka", str(config)), log, self._home
+                )
         try:
             self._await_answer(self._process)
         except BaseException:
@@ -272,14 +275,20 @@ def run_until_stopped(
 ) -> None:
     """Run until ``stop``, SIGINT or SIGTERM; a later start finds its data again.
 
-    Raises ``ConfigurationError`` for a folder with other content and for a port in use,
-    ``Unreachable`` if it fails.
+    Raises ``ConfigurationError`` for a folder with other content or that cannot be made, and for a
+    port in use, ``Unreachable`` if it fails.
     """
-    if folder.exists() and any(folder.iterdir()) and not (folder / "server.properties").exists():
-        raise ConfigurationError(
-            f"{folder} holds something else", "name a folder that is empty, or not there yet"
-        )
-    _require_free_port(port)
+    with refusing_unwritable_folder(folder, _NAME_ANOTHER):
+        if (
+            folder.exists()
+            and any(folder.iterdir())
+            and not (folder / "server.properties").exists()
+        ):
+            raise ConfigurationError(
+                f"{folder} holds something else", "name a folder that is empty, or not there yet"
+            )
+        _require_free_port(port)
+        folder.mkdir(parents=True, exist_ok=True)
     stop = stop or threading.Event()
     with stop_set_by_signals(stop):
         jars = ensure_broker_jars()

@@ -108,3 +108,12 @@ def test_the_cache_folder_follows_the_desktop_rules(
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert user_cache_folder() == tmp_path / "home" / ".cache" / "headgate"
+
+
+def test_a_cache_that_cannot_be_written_is_told_with_the_way_out(
+    tmp_path: Path, java: Path
+) -> None:
+    install(java, IVY)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"Not a directory .*XDG_CACHE_HOME"):
+        ensure_jars(tmp_path / "file" / "headgate" / "jars", ["a:one:1"])

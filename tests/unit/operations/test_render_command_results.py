@@ -16,8 +16,19 @@ from headgate.control_protocol.redacting_loggers import LINE_CHARACTERS_MAX, red
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.dry_run import DryRun, DryRunTable, Misfit
 from headgate.operations.http.status_page import _table_of_commits
-from headgate.operations.render_command_results import show_audit, show_dry_run, show_status
-from headgate.operations.status.report import CommitSummary, ParticipantStatus, StatusReport
+from headgate.operations.many_tables.list import FilledTable, TablesReport
+from headgate.operations.render_command_results import (
+    show_audit,
+    show_dry_run,
+    show_status,
+    show_tables,
+)
+from headgate.operations.status.report import (
+    MEND_TABLES,
+    CommitSummary,
+    ParticipantStatus,
+    StatusReport,
+)
 from headgate.runtime.health import LastError
 
 NASTY = "m\x1b[2J\nok    all is well\r\u202e"
@@ -62,6 +73,20 @@ def test_a_forged_name_or_text_moves_no_terminal() -> None:
 
 
 @pytest.mark.parametrize(
+    "reason", ["no [WRITE] on [/lake/db]", "[parameters: ('lake',)]", "list[int]", NASTY]
+)
+def test_why_a_table_is_suspended_is_shown_as_it_was_said(reason: str) -> None:
+    suspended = FilledTable("db.a", "suspended", "1.1", 5, None, 0, 1, reason)
+    shown = io.StringIO()
+    console = Console(file=shown, width=200)
+    show_tables(console, TablesReport("db.ledger", "1.1", (suspended,)))
+    text = shown.getvalue()
+    assert f"db.a suspended: {SHOWN if reason == NASTY else reason}" in text
+    assert MEND_TABLES in text
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize(
     ("minutes", "age"), [(0, "0 min ago"), (119, "119 min ago"), (185, "3 h ago"), (1_500, "")]
 )
 def test_a_past_error_is_told_in_short_for_a_day(minutes: int, age: str) -> None:
@@ -83,6 +108,22 @@ def test_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith(f"status of {SHOWN}")
     assert record.getMessage().isprintable()
+
+
+@pytest.mark.parametrize(
+    ("through_ms", "told"),
+    [
+        (1_764_519_318_000, "2025-11-30 16:15:18 UTC"),
+        (1_764_519_318_000_000, "1764519318000000 ms after 1970"),
+        (2**63 - 1, f"{2**63 - 1} ms after 1970"),
+    ],
+)
+def test_a_time_beyond_the_year_9999_is_a_number(through_ms: int, told: str) -> None:
+    """A producer that counts microseconds makes one."""
+    report = replace(status_of(LastError("HG-207", "", "", 1)), valid_through_ms=through_ms)
+    shown = io.StringIO()
+    show_status(Console(file=shown, width=200), report)
+    assert f"valid through     {told}\n" in shown.getvalue()
 
 
 @pytest.mark.parametrize("keyed", [True, False])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from unit.operations.filled_table import FilledTable
+
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -13,7 +16,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.operations.wait import count_missing_offsets
+from headgate.operations.wait import count_missing_offsets, wait_and_describe_tables_behind
 
 TRIPS = {
     "trips": TopicState(
@@ -49,3 +52,12 @@ def test_what_is_committed_is_not_missing() -> None:
 
 def test_offsets_of_a_topic_that_was_created_again_count_for_nothing() -> None:
     assert count_missing_offsets(record("first", {0: 10, 1: 50}), TRIPS) == {at(0): 10, at(1): 10}
+
+
+def test_a_table_is_behind_also_at_a_time_beyond_the_year_9999(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    through_ms = 1_764_519_318_000_000
+    filled.commit(filled.record(1, 0, {0: 0, 1: 0}, valid_through_ms=through_ms))
+    behind = wait_and_describe_tables_behind(settings, through_ms + 1, 0)
+    assert behind == ("db.trips is complete up to 1764519318000000 ms after 1970",)

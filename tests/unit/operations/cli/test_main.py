@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +25,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.testing import FakeSource, FakeTopics
 from headgate.operations.cli.main import GROUPS, main
+from headgate.operations.control import pause
 from headgate.operations.status import status
 from headgate.runtime.console_log import Redacting
 
@@ -125,6 +127,13 @@ def test_bad_usage_is_two() -> None:
     assert headgate("nonsense").exit_code == 2
 
 
+@pytest.mark.parametrize("command", [("offsets", "set"), ("tables", "resume")])
+def test_what_answers_in_text_takes_no_json(sink_file: Path, command: tuple[str, str]) -> None:
+    result = headgate(command[0], sink_file, command[1], "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--json goes with show, not with {command[1]}" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["check", "status", "audit", "offsets", "run", "pause"])
 def test_a_broken_file_is_one_line_and_two(command: str, sink_file: Path) -> None:
     sink_file.write_text(sink_file.read_text() + "[coordinator]\ncomit_interval_ms = 5\n")
@@ -154,6 +163,12 @@ def test_an_unreachable_broker_is_three(filled: FilledTable, sink_file: Path) ->
     assert len(wrong) == 1
     assert "no broker answers at 127.0.0.1:1" in wrong[0]
     assert "[HG-401]" in wrong[0]
+
+
+def test_a_cluster_that_does_not_answer_is_three(sink_file: Path) -> None:
+    result = headgate("check", sink_file, "--kafka")
+    assert result.exit_code == 3
+    assert "a sink cannot run here: broker [HG-401]" in result.stdout
 
 
 def test_a_missing_table_is_two(filled: FilledTable, sink_file: Path) -> None:
@@ -306,3 +321,65 @@ def test_status_does_not_call_a_sink_well_that_nobody_runs(
 ) -> None:
     filled.good_start()
     assert lines(headgate("status", sink_file).stdout)[0].endswith(": not known")  # no broker
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "{}",
+        "[]",
+        '{"time_ms": 1, "sinks": [7]}',
+        '{"time_ms": 1, "sinks": [{"sink": "trips", "state": "of another release"}]}',
+    ],
+)
+def test_what_is_no_worker_s_state_is_told_in_a_line(tmp_path: Path, state: str) -> None:
+    (tmp_path / "state.json").write_text(state)
+    result = headgate("worker", "--folder", tmp_path, "--list", "--state", tmp_path / "state.json")
+    (line,) = lines(result.stderr)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "state.json is no worker's state, or one of another release" in line
+
+
+def test_a_full_disk_is_told_in_a_line(sink_file: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = (sys.executable, "-c", "from headgate.operations.cli.entry import main; main()")
+        ended = subprocess.run(
+            [*command, "check", "--offline", sink_file], stdout=full, stderr=-1, text=True
+        )
+    (line,) = lines(ended.stderr)
+    assert ended.returncode == 3
+    assert line.startswith("headgate: HG-400 the output cannot be written: No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("paused", "stopped", "said"),
+    [
+        (True, False, "resumed"),
+        (False, False, "it was not paused: headgate status SINK says what it does"),
+        (False, True, "not paused, but stopped by a person: headgate start SINK ends that"),
+    ],
+)
+def test_a_resume_says_what_it_changed(
+    filled: FilledTable,
+    sink_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    paused: bool,
+    stopped: bool,
+    said: str,
+) -> None:
+    filled.commit(filled.record(1, 0, {0: 7}, paused=paused, stopped=stopped))
+    after = filled.record(1, 1, {0: 7}, stopped=stopped)
+    monkeypatch.setattr(pause, "resume_sink", lambda _: after)
+    result = headgate("resume", sink_file)
+    assert (result.exit_code, lines(result.stdout)) == (0, [said, "trips/0: next offset 7"])
+    assert result.stderr == ""
+
+
+def test_a_start_says_whether_it_changed_anything(filled: FilledTable, sink_file: Path) -> None:
+    filled.commit(filled.record(1, 0, {0: 7}, stopped=True))
+    said = [lines(headgate("start", sink_file).stdout)[0] for _ in range(2)]
+    assert said == [
+        "started: waiting processes continue within seconds",
+        "no person had stopped it: headgate status SINK says what it does",
+    ]

@@ -424,6 +424,11 @@ def test_the_command_asks_first_and_says_what_went(
     dry = run(main, [*asked, "--dry-run"])
     assert dry.output == "db.trips: 1 rows in 1 files would be deleted\n"
     assert run(main, asked, input="n\n").exit_code == 1
+    refused = run(main, [*asked, "--json"], input="n\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "rows in 1 files would be deleted" in refused.stderr
+    nothing = run(main, [*asked[:3], "offset = 99", "--json"])
+    assert [each["rows"] for each in json.loads(nothing.stdout)] == [0]
     assert (len(seen(aside)), said) == (15, [])
     done = run(main, [*asked, "--quarantine-where", "offset = 100", "--yes", "--json"])
     assert [each["rows"] for each in json.loads(done.output)] == [1, 1]

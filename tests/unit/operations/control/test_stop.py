@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -144,7 +145,7 @@ def test_brokers_that_do_not_say_who_is_there_are_no_proof_that_nobody_is(
     shown = CliRunner().invoke(stop_and_start.stop, [__file__])
     assert shown.exit_code == 0, shown.output
     assert "no participant works" not in shown.output
-    assert "who still works is not known: the brokers do not answer" in shown.output
+    assert "who still works is not known: the brokers, or the catalog, do not" in shown.output
 
 
 def test_commits_between_look_and_claim_are_no_reason_to_give_up(
@@ -178,6 +179,83 @@ def test_restart_leaves_it_started(table: IcebergTable, settings: SinkSettings) 
     record = table.read().record
     assert record is not None
     assert (record.stopped, record.command, record.transaction.epoch) == (False, "start", 3)
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, RetryLater("no answer")])
+@pytest.mark.parametrize("can_start", [True, False])
+def test_a_restart_that_is_interrupted_leaves_it_started_or_says_that_it_is_stopped(
+    table: IcebergTable,
+    settings: SinkSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    interruption: BaseException,
+    can_start: bool,
+) -> None:
+    real, looks = module.read_status, []
+
+    def look(of: SinkSettings) -> object:
+        looks.append(of)
+        if len(looks) == 2:
+            raise interruption
+        return real(of)
+
+    def refuse(_: SinkSettings) -> CommitRecord:
+        raise RetryLater("the catalog is away")
+
+    monkeypatch.setattr(module, "read_status", look)
+    if not can_start:
+        monkeypatch.setattr(module, "start_sink", refuse)
+    ends = nullcontext() if can_start else pytest.raises(RetryLater, match=r"away .*start SINK")
+    with ends, suppress(KeyboardInterrupt):
+        restart_sink(settings)
+    record = table.read().record
+    assert record is not None
+    assert record.stopped is not can_start
+
+
+def test_a_stop_outlives_a_catalog_that_does_not_say_who_is_there(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([module.read_status(settings)])
+
+    def look(_: SinkSettings) -> object:
+        for answer in answers:
+            return answer
+        raise RetryLater("no answer")
+
+    monkeypatch.setattr(module, "read_status", look)
+    assert table.read().record is not None
+    done = stop_sink(settings, patience_s=0.01)
+    assert (done.record.stopped, done.participants) == (True, None)
+
+
+@pytest.mark.parametrize("can_resume", [True, False])
+def test_a_stop_that_is_not_stored_leaves_no_pause_or_says_so(
+    settings: SinkSettings,
+    table: IcebergTable,
+    alive: Alive,
+    monkeypatch: pytest.MonkeyPatch,
+    can_resume: bool,
+) -> None:
+    asked: list[str] = []
+
+    def refuse(*_: object) -> None:
+        raise RetryLater("403: may not commit")
+
+    def resume(_: SinkSettings) -> CommitRecord:
+        asked.append("resume")
+        if not can_resume:
+            raise RetryLater("nobody took it")
+        return read_claimable_record(settings)
+
+    assert table.read().record is not None
+    monkeypatch.setattr(module, "pause_sink", lambda _: asked.append("pause"))
+    monkeypatch.setattr(module, "resume_sink", resume)
+    monkeypatch.setattr(module, "commit_claim_or_raise", refuse)
+    alive.append(SimpleNamespace(member="one"))
+    expected = "403" if can_resume else r"paused now.*nobody took it .*headgate resume SINK"
+    with pytest.raises(RetryLater, match=expected):
+        stop_sink(settings)
+    assert asked == ["pause", "resume"]
 
 
 @pytest.mark.parametrize("what", ["stop", "start", "restart"])

@@ -39,6 +39,7 @@ def test_json_and_properties_say_the_same(tmp_path: Path, text: str) -> None:
         ('{"config": {"a": "1",\n\n"a": "2"}}', ":3: a is there twice"),
         ('{"config": "x"}', ":1: config is no object"),
         ("[]", "is a list"),
+        ('{"tasks.max": ' + "1" * 5_000 + "}", "cannot be read: Exceeds the limit"),
         ("name=a\nnonsense\n", ":2: is neither key=value nor JSON"),
         ("", "has no keys"),
     ],

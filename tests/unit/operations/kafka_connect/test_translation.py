@@ -261,6 +261,64 @@ def test_a_transform_is_named_with_its_counterpart(kind: str, fate: Verdict) -> 
     assert verdict(sink, "transforms.t.type") is fate
 
 
+_ROUTED = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field": "to"}
+
+
+@pytest.mark.parametrize(
+    ("more", "fate"),
+    [
+        ({}, Verdict.NOT_NEEDED),
+        (_ROUTED, Verdict.NOT_NEEDED),
+        ({"iceberg.tables.auto-create-enabled": "true"}, Verdict.NOT_NEEDED),
+        ({"iceberg.tables.auto-create-enabled": "true", **_ROUTED}, Verdict.REFUSED),
+        ({"iceberg.tables.evolve-schema-enabled": "true"}, Verdict.REFUSED),
+    ],
+)
+def test_a_field_that_is_taken_out_comes_into_no_column_that_the_sink_makes(
+    more: dict[str, str], fate: Verdict
+) -> None:
+    transform = {
+        "transforms": "hide",
+        "transforms.hide.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.hide.exclude": "ssn",
+    }
+    assert verdict(one({**transform, **more}), "transforms.hide.type") is fate
+
+
+@pytest.mark.parametrize(
+    ("order", "copied", "fate"),
+    [
+        ("strip,put", "topic", Verdict.REFUSED),
+        ("put,strip", "topic", Verdict.NOT_NEEDED),
+        ("strip,put", "offset", Verdict.NOT_NEEDED),
+        ("strip,key", "topic", Verdict.NOT_NEEDED),
+    ],
+)
+def test_a_new_name_of_the_topic_that_is_copied_later_is_refused(
+    order: str, copied: str, fate: Verdict
+) -> None:
+    """The file's routes would look for it in the topic's own name, and skip every record."""
+    kafka = "org.apache.kafka.connect.transforms"
+    sink = one(
+        {
+            "iceberg.tables": "lake.a",
+            "iceberg.tables.route-field": "_from",
+            "iceberg.table.lake.a.route-regex": "a",
+            "transforms": order,
+            "transforms.strip.type": f"{kafka}.RegexRouter",
+            "transforms.strip.regex": r"shop\.(.*)",
+            "transforms.strip.replacement": "$1",
+            "transforms.put.type": f"{kafka}.InsertField$Value",
+            f"transforms.put.{copied}.field": "_from",
+            "transforms.key.type": f"{kafka}.InsertField$Key",
+            "transforms.key.topic.field": "_from",
+        }
+    )
+    assert verdict(sink, "transforms.strip.type") is fate
+    by_topic = copied == "topic" and "put" in order
+    assert at(sink, "tables", "route")[0].keys() >= {"topic" if by_topic else "field"}
+
+
 def test_a_key_that_no_release_knows_is_refused_unless_it_is_left_out() -> None:
     key = "iceberg.control.commitIntervalMs"
     refused = one({key: "1000"})
