@@ -35,7 +35,7 @@ from headgate.operations.access.kafka_connection import (
     which_topics_are_compacted,
 )
 from headgate.operations.access.tables import (
-    count_decided_rows_by_table,
+    names_in_ledger,
     open_every_table,
     open_tables_for_audit,
 )
@@ -448,8 +448,10 @@ class SinkAudit:
             received, whole = self._examine_secondary_or_report(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
-        decided_for = count_decided_rows_by_table(self._settings.quarantine, self._history)
-        absent = sorted({*decided_for, *self._unread} - tables.keys())
+        # A table that no retained commit decides for was filled by one that has expired.
+        absent = sorted(
+            {*names_in_ledger(self._tables, self._history), *self._unread} - tables.keys()
+        )
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._find_expired_undelivered(record)
         self._put_again = self._find_replayed_records(tables)
@@ -457,10 +459,12 @@ class SinkAudit:
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0
         if absent:
-            self._unproven.append(
+            text = (
                 f"{', '.join(absent)} cannot be examined: not there, or not to be read; "
                 f"{self._out_of_sight} rows that the ledger decided are in none of the others"
             )
+            older = "" if self._history.complete else "; what it decided before has expired"
+            self._unproven.append(f"{text}{older}")
         elif recreated := sorted(self._keyed.earlier):
             self._unproven.append(
                 f"{', '.join(recreated)}: re-created, and what had been decided for the table "
@@ -887,6 +891,8 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             return not self._findings and self._keyed.proves_completeness(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
+        if self._keyed.not_there:  # whose records no partition counts as lost
+            return False
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)
             but = ", except those that moved offsets skip" if forward else ""

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from unit.operations.audit.test_audit_pending_commits import ASIDE, Owing
 from unit.operations.filled_table import FilledTable, sink_file_text
 from unit.operations.many_tables.test_rewrite_expired_commits import expires
-from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, shop_settings
+from unit.operations.routed_shop import AT, CLICKS, LEDGER, ORDERS, Shop, shop_settings
 
 from headgate.config.load import parse
 from headgate.config.multi_table_settings import OneTableSettings
@@ -119,6 +119,14 @@ def test_what_was_replayed_waits_no_more(shop: Shop, settings: SinkSettings) -> 
 # ---------------------------------------------------------- what expired, and came after all
 
 
+def expire(shop: Shop, name: str) -> None:
+    """All snapshots but those that a tag or branch needs."""
+    table = shop.catalog.load_table(name)
+    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+
 def late(shop: Shop, *, snapshots_expire: bool = False) -> None:
     pending_commits = shop.decides({CLICKS: [3, 4]})
     delivery = shop.delivery(CLICKS, pending_commits)
@@ -130,10 +138,7 @@ def late(shop: Shop, *, snapshots_expire: bool = False) -> None:
         shop.commits({CLICKS: [6]})
         table = shop.catalog.load_table(CLICKS)
         table.overwrite(table.scan().to_arrow())
-        table = shop.catalog.load_table(CLICKS)
-        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
-        table.maintenance.expire_snapshots().by_ids(gone).commit()
+        expire(shop, CLICKS)
 
 
 @pytest.mark.parametrize("snapshots_expire", [False, True])
@@ -179,6 +184,21 @@ def test_what_a_former_quarantine_was_delivered_is_not_expired(
     assert says(report.unproven, "2 rows of transaction 1.3", "is gone, and may have received them")
 
 
+# ------------------------------------------------------------------------------ what is not there
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_table_that_is_gone_is_named_when_what_filled_it_has_expired(
+    shop: Shop, settings: SinkSettings, beside: Beside, *, has_key: bool
+) -> None:
+    shop.commits({ORDERS: [3]})
+    expire(shop, LEDGER)
+    assert beside(4).verdict is Verdict.WELL
+    shop.catalog.drop_table(CLICKS)
+    asked = keyed(settings) if has_key else settings
+    assert says(audit(asked, with_source=False).unproven, f"{CLICKS} cannot be examined")
+
+
 # ------------------------------------------------------------------------ what others deleted there
 
 
@@ -194,10 +214,7 @@ def test_rows_that_an_engine_deleted_from_a_routed_table_are_no_loss(
 def test_so_it_is_when_that_has_expired(shop: Shop, beside: Beside) -> None:
     shop.catalog.load_table(ORDERS).delete("offset = 1")
     shop.commits({ORDERS: [3], CLICKS: [4]})
-    table = shop.catalog.load_table(ORDERS)
-    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
-    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    expire(shop, ORDERS)
     report = beside(5)
     assert report.findings == ()
     assert report.verdict is Verdict.NOT_PROVEN
