@@ -111,8 +111,8 @@ def audit(
     """Examine the sink.
 
     Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
-    table alone and says so. Raises ``RetryLater`` if the table cannot be reached, and what
-    ``open_tables_for_audit`` raises if it is gone.
+    table alone and says so. Raises ``RetryLater`` if the table or its storage cannot be reached,
+    and what ``open_tables_for_audit`` raises if it is gone.
     """
     for tries_left in reversed(range(_TRIES)):
         with open_tables_for_audit(settings, asks_group=with_source) as tables:
@@ -124,6 +124,9 @@ def audit(
                 report = under_way.to_report()
             except FileNotFoundError as error:
                 missing = error
+            except OSError as error:  # a storage that fails says nothing of the table
+                what = f"the rows of {settings.table.identifier} or of its quarantine"
+                raise translate_table_error(error, f"{what} cannot be read") from error
             # The fault may only have been expired or compacted away during the audit: look again.
             final = tries_left == 0 or not tables.reader.has_moved()
             if report and (not report.findings or final):
@@ -213,6 +216,7 @@ class SinkAudit:
         self._came: frozenset[PendingCommit] = frozenset()  # expired, and received all the same
         self._out_of_sight = 0  # rows decided for tables that are gone or may not be read
         self._unread: dict[str, HeadgateError] = {}  # the other tables are examined all the same
+        self._unread_quarantine = ""  # why nobody knows which records are there
 
     def examine_primary(self) -> None:
         primary = self._primary
@@ -297,8 +301,14 @@ class SinkAudit:
         if settings.quarantine.keeps_rejected_records:
             quarantine = check_quarantine(self._tables, self._history, self._on_progress)
             self._quarantine, self._findings = quarantine, [*self._findings, *quarantine.findings]
+            self._unread_quarantine = self._unread_quarantine or quarantine.unread
             self._remarks += quarantine.remarks
             self._note_deleted_rows(quarantine.history)
+        if self._unread_quarantine:
+            self._unproven.append(
+                f"the quarantine cannot be read here: {self._unread_quarantine}: which records are "
+                "there instead of in a table is unknown"
+            )
         self._report_expired_commits(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
@@ -318,10 +328,12 @@ class SinkAudit:
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and is_comparable else None
             quarantined = (
                 self._quarantine.offsets_below(at, span[1])
-                if self._quarantine and is_comparable
+                if self._quarantine and is_comparable and not self._unread_quarantine
                 else None
             )
             witness = source.witnesses.get(at)
+            if witness is not None and self._unread_quarantine:
+                witness = replace(witness, offsets=None)
             partition, new = self._compare_partition(
                 at, span, witness, in_table, quarantined=quarantined
             )
@@ -586,7 +598,14 @@ class SinkAudit:
             reader.table, self._settings.name, self._settings.table.branch, record
         )
         for name, mark in marks.items():
-            for place in quarantine.places_for_table(name) if mark else ():
+            try:
+                places = quarantine.places_for_table(name) if mark else ()
+            except RetryLater:
+                raise
+            except HeadgateError as error:  # a column that people renamed
+                self._unread_quarantine = error.message
+                return {}
+            for place in places:
                 if is_given_back(place, mark):
                     replayed.setdefault(place.at, BitMap64()).add(place.offset)
         return replayed
@@ -674,7 +693,8 @@ class SinkAudit:
         self._unproven += behind[:1]
         # A query decides what a row is: a replay would make others of its records (QUERY-15).
         by_query = any(is_record_of_query(commit.record) for commit in self._history.commits)
-        if not (self._renewed or behind or by_query or (one and seen is None)):
+        untold = self._renewed or behind or by_query or self._unread_quarantine
+        if not (untold or (one and seen is None)):
             still = record.with_pending(
                 record.pending_commits, tuple(self._find_expired_undelivered(record))
             )
@@ -880,7 +900,8 @@ class SinkAudit:
     def _add_final_conclusions(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)
         if seen is not None and not self._renewed and not surplus:
-            where = "in the table and its quarantine" if self._quarantine else "in the table"
+            both = self._quarantine and not self._unread_quarantine
+            where = "in the table and its quarantine" if both else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
         (self._remarks if self._prove_completeness() else self._unproven).extend(self._expired)
@@ -924,7 +945,9 @@ class SinkAudit:
             rows=self._whole.rows if self._whole else None,
             distinct=self._whole.distinct if self._whole else None,
             surplus=self._whole.surplus if self._whole else {},
-            quarantined_rows=self._quarantine.rows if self._quarantine else None,
+            quarantined_rows=self._quarantine.rows
+            if self._quarantine and not self._unread_quarantine
+            else None,
             skipped_records=self._skipped_record_count,
             partitions=tuple(self._partitions),
             # What was disproved must not be listed as proven next to the finding.

@@ -47,6 +47,7 @@ class QuarantineEvidence:
 
     ``came``: what expired, and is there all the same. ``refused``: records that became no rows
     though a route names a table for them, by that table (empty: its name was not noted).
+    ``unread``: why its rows cannot be read here; then nothing is known of its records.
     """
 
     history: History
@@ -57,6 +58,7 @@ class QuarantineEvidence:
     pending: TableRecords = field(default_factory=TableRecords)
     remarks: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    unread: str = ""
 
     def offsets_below(self, at: TopicPartition, end: int) -> BitMap64:
         """Return the partition's offsets below the table's; more may wait there (rule
@@ -118,14 +120,18 @@ def _examine_quarantine(
         left_out = (
             table.damaged | find_files_of_other_sinks(table.files, history, record.sink).keys()
         )
-        evidence.records = scan_records(
-            table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
-        )
-        if routed:
-            evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
+        try:
+            evidence.records = scan_records(
+                table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
+            )
+            if routed:
+                evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
+        except (ValueError, NotImplementedError) as error:  # a column that people renamed
+            evidence.unread, evidence.records = str(error), TableRecords()
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
     table.findings += _check_offsets(history, evidence.records.partitions)
-    check_and_count_pending_rows(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
+    columns = None if evidence.unread else COLUMNS
+    check_and_count_pending_rows(table, at_rest, primary, columns=columns, into=evidence.pending)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     return evidence
 

@@ -13,7 +13,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import RecordColumns
 from headgate.control_protocol.commit_record import OPERATOR
 from headgate.control_protocol.commit_record_codec import encode_record
-from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
@@ -192,6 +192,19 @@ def test_a_manifest_that_is_missing(filled: FilledTable, settings: SinkSettings)
     for manifest in metadata.glob("*.avro"):
         manifest.unlink()
     with pytest.raises(TableChanged, match="metadata file that is missing"):
+        examined(settings)
+
+
+def test_a_storage_that_fails_while_rows_are_read_is_no_verdict(
+    filled: FilledTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.good_start()
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError("AWS Error NETWORK_CONNECTION: Timeout was reached")
+
+    monkeypatch.setattr("headgate.tables.iceberg.reader.live_batches_of_file", fails)
+    with pytest.raises(Unreachable, match=r"rows of db\.trips .*Timeout"):
         examined(settings)
 
 

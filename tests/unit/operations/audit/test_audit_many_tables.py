@@ -184,6 +184,22 @@ def test_what_a_former_quarantine_was_delivered_is_not_expired(
     assert says(report.unproven, "2 rows of transaction 1.3", "is gone, and may have received them")
 
 
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_quarantine_that_cannot_be_read_accuses_nobody(
+    shop: Shop, settings: SinkSettings, beside: Beside, *, replayed: bool
+) -> None:
+    shop.diverts({CLICKS: {3: GOOD}})
+    if replayed:
+        replay_tables(settings, [CLICKS])
+    with shop.catalog.load_table(settings.quarantine.table).update_schema() as update:
+        update.rename_column("offset", "kafka_offset")
+    report = beside(4)
+    assert report.findings == ()
+    assert says(report.unproven, "the quarantine cannot be read here", "offset")
+    assert (report.quarantined_rows, report.sum_over_partitions("lost")) == (None, None)
+    assert not says(report.proven, "its quarantine") and not says(report.proven, "every record")
+
+
 # ------------------------------------------------------------------------------ what is not there
 
 
