@@ -80,6 +80,7 @@ from headgate.operations.audit.table_checks import (
     find_late_deliveries,
     find_offset_moves,
     find_recreated_topics,
+    find_topics_of_unknown_identity,
     open_audited_table,
 )
 from headgate.operations.audit.table_records import (
@@ -186,6 +187,7 @@ class SinkAudit:
         self._files: list[LiveFile] = self._primary.files
         self._allowed: list[OffsetMove] = []
         self._renewed = find_recreated_topics(self._history)
+        self._untold = find_topics_of_unknown_identity(self._history) - self._renewed
         self._findings: list[Finding] = []
         self._proven: list[str] = []
         self._unproven: list[str] = []
@@ -299,7 +301,9 @@ class SinkAudit:
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps_rejected_records:
-            quarantine = check_quarantine(self._tables, self._history, self._on_progress)
+            quarantine = check_quarantine(
+                self._tables, self._history, self._on_progress, self._renewed | self._untold
+            )
             self._quarantine, self._findings = quarantine, [*self._findings, *quarantine.findings]
             self._unread_quarantine = self._unread_quarantine or quarantine.unread
             self._remarks += quarantine.remarks
@@ -314,6 +318,12 @@ class SinkAudit:
             self._unproven.append(
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
                 "records; only the commits' counts are compared"
+            )
+        if self._untold:
+            self._unproven.append(
+                f"{', '.join(sorted(self._untold))}: whether re-created while this sink filled the "
+                "table has expired with its older snapshots, and an older release did not note it: "
+                "an offset may mean two records"
             )
         self._unproven += [] if with_source else ["the source was not asked"]
         source = (
@@ -339,18 +349,23 @@ class SinkAudit:
             )
             self._partitions.append(partition)
             lost += [finding for finding in new if finding.what == "record-lost"]
-            twice = [finding for finding in new if finding.what == "record-twice"]
-            if self._mixed or self._free_rows:
-                self._unproven += [finding.evidence for finding in twice]
-            else:
-                self._findings += twice
-            apart = ("record-lost", "record-twice")
-            self._findings += [finding for finding in new if finding.what not in apart]
+            self._note_findings_of_partition(at, new)
         self._conclude_missing_and_keyed_records(lost)
         self._conclude_skipped_records()
         self._compare_commit_counts(source)
         self._count_rows_of_all_sinks(record, seen)
         self._add_final_conclusions(seen)
+
+    def _note_findings_of_partition(self, at: TopicPartition, new: Sequence[Finding]) -> None:
+        """Note all but lost records, which are explained together."""
+        explicable = {"record-twice"} if self._mixed or self._free_rows else set[str]()
+        if at.topic in self._untold:  # all of these may be rows of an earlier topic of that name
+            explicable = {"record-twice", "record-beyond", "record-invented"}
+        for finding in new:
+            if finding.what in explicable:
+                self._unproven.append(finding.evidence)
+            elif finding.what != "record-lost":
+                self._findings.append(finding)
 
     def _report_expired_commits(self, record: CommitRecord) -> None:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
@@ -693,7 +708,7 @@ class SinkAudit:
         self._unproven += behind[:1]
         # A query decides what a row is: a replay would make others of its records (QUERY-15).
         by_query = any(is_record_of_query(commit.record) for commit in self._history.commits)
-        untold = self._renewed or behind or by_query or self._unread_quarantine
+        untold = self._renewed or self._untold or behind or by_query or self._unread_quarantine
         if not (untold or (one and seen is None)):
             still = record.with_pending(
                 record.pending_commits, tuple(self._find_expired_undelivered(record))
@@ -899,7 +914,7 @@ class SinkAudit:
 
     def _add_final_conclusions(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)
-        if seen is not None and not self._renewed and not surplus:
+        if seen is not None and not (self._renewed or self._untold or surplus):
             both = self._quarantine and not self._unread_quarantine
             where = "in the table and its quarantine" if both else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
@@ -912,7 +927,7 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             return not self._findings and self._keyed.proves_completeness(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
-        if self._keyed.not_there:  # whose records no partition counts as lost
+        if self._keyed.not_there or self._untold:  # no partition counts what that may hide as lost
             return False
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)

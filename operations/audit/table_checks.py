@@ -163,13 +163,31 @@ def find_offset_moves(history: History) -> Iterator[OffsetMove]:
 
 
 def find_recreated_topics(history: History) -> frozenset[str]:
-    """Return topics that were re-created in between: the same offsets stand for other records."""
-    return frozenset(
+    """Return topics that were re-created in between: the same offsets stand for other records.
+
+    The record names those of which that has expired.
+    """
+    record = history.current_record
+    noted = (record.recreated_topics if record else None) or ""
+    return frozenset(filter(None, noted.split(","))) | frozenset(
         topic
         for before, after in pairwise(history.commits)
         for topic in before.record.topic_ids.keys() & after.record.topic_ids.keys()
         if topic != QUERY_TOPIC and _is_topic_recreated(before.record, after.record, topic)
     )
+
+
+def find_topics_of_unknown_identity(history: History) -> frozenset[str]:
+    """Return topics of which neither record nor history tells whether they were re-created.
+
+    A topic's id changes with a claim only, and the first epoch has had one.
+    """
+    record = history.current_record
+    if record is None or record.recreated_topics is not None or history.complete:
+        return frozenset()
+    oldest = history.commits[0].record if history.commits else record
+    known = oldest.transaction.epoch <= 1
+    return frozenset() if known else frozenset(record.topic_ids) - {QUERY_TOPIC}
 
 
 def _is_topic_recreated(one: CommitRecord, two: CommitRecord, topic: str) -> bool:

@@ -282,6 +282,45 @@ def test_a_rollback_stays_one(filled: FilledTable, beside: Beside) -> None:
     assert "rolled-back" in findings(beside(TWENTY))
 
 
+# ------------------------------------------------------------- whether a topic was re-created, too
+
+
+@pytest.mark.parametrize("noted", [None, TOPIC])
+def test_rows_of_an_earlier_topic_are_not_held_against_the_sink(
+    filled: FilledTable, beside: Beside, noted: str | None
+) -> None:
+    """``None``: an older release has not noted it."""
+    filled.topic_id = TopicId("of-before")
+    filled.good_start()
+    filled.topic_id = TopicId("topic-id-1")
+    filled.commit(filled.record(2, 0, {0: 0, 1: 0}, recreated_topics=noted))
+    rows = [(p, o) for p in (0, 1) for o in range(4)]
+    newest = filled.write(2, 1, {0: 4, 1: 4}, rows, recreated_topics=noted)
+    expire_before(filled, newest)
+    report = beside({0: range(4), 1: range(4)})
+    assert report.findings == ()
+    assert any(text.startswith(TOPIC) and "re-created" in text for text in report.unproven)
+    assert not any("twice" in text or "every record" in text for text in report.proven)
+
+
+def test_what_is_lost_is_so_whatever_was_there_before(filled: FilledTable, beside: Beside) -> None:
+    filled.good_start()
+    claim = filled.commit(filled.record(2, 0, {0: 10, 1: 10}))
+    filled.write(2, 1, {0: 12, 1: 10}, [(0, 10)], records=1)
+    expire_before(filled, claim)
+    assert "record-lost" in findings(beside({0: range(12), 1: range(10)}))
+
+
+def test_where_the_record_says_that_none_was_all_is_proven(
+    filled: FilledTable, beside: Beside
+) -> None:
+    filled.good_start()
+    claim = filled.commit(filled.record(2, 0, {0: 10, 1: 10}, recreated_topics=""))
+    filled.write(2, 1, {0: 11, 1: 10}, [(0, 10)], recreated_topics="")
+    expire_before(filled, claim)
+    assert beside(ELEVEN).verdict is Verdict.WELL
+
+
 # ------------------------------------------------------------------------ another sink fills it too
 
 COPY = SinkName("copy")

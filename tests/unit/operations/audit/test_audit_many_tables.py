@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from unit.operations.audit.test_audit_pending_commits import ASIDE, Owing
 from unit.operations.filled_table import FilledTable, sink_file_text
 from unit.operations.many_tables.test_rewrite_expired_commits import expires
-from unit.operations.routed_shop import AT, CLICKS, LEDGER, ORDERS, Shop, shop_settings
+from unit.operations.routed_shop import AT, CLICKS, LEDGER, ORDERS, Shop, expire, shop_settings
 
 from headgate.config.load import parse
 from headgate.config.multi_table_settings import OneTableSettings
@@ -117,14 +117,6 @@ def test_what_was_replayed_waits_no_more(shop: Shop, settings: SinkSettings) -> 
 
 
 # ---------------------------------------------------------- what expired, and came after all
-
-
-def expire(shop: Shop, name: str) -> None:
-    """All snapshots but those that a tag or branch needs."""
-    table = shop.catalog.load_table(name)
-    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
-    table.maintenance.expire_snapshots().by_ids(gone).commit()
 
 
 def late(shop: Shop, *, snapshots_expire: bool = False) -> None:
