@@ -681,7 +681,9 @@ class SinkAudit:
         for at in keyed_spans if one else ranges:
             topic = source.topics.get(at.topic)
             if topic is not None and at.partition in topic.partitions:
-                source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
+                span = ranges.get(at)
+                log = topic.partitions[at.partition]
+                source.witnesses[at] = SourceOffsets(log, None, span.begin if span else 0)
         if not one:
             self._unproven += [
                 f"{at}: {self._keyed.unproven_if_not_replayed}"
@@ -736,9 +738,9 @@ class SinkAudit:
             return SourceEvidence()
         missing = find_offsets_moved_past(self._history, self._allowed)
         for at in ranges:
-            log = source.topics[at.topic].partitions[at.partition]
+            log, span = source.topics[at.topic].partitions[at.partition], ranges[at]
             expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
-            source.witnesses[at] = SourceOffsets(log, expected)
+            source.witnesses[at] = SourceOffsets(log, expected, span.begin if span else 0)
         return source
 
     def _find_ranges_noting_unproven(

@@ -498,7 +498,7 @@ class KeyedTables:
         """Return the source's records as the one table's replay read them, where none is gone."""
         results = [table.result for table in self.tables.values() if table.result]
         return {
-            at: SourceOffsets(witnesses[at].log, offsets)
+            at: replace(witnesses[at], offsets=offsets)
             for result in results
             for at, offsets in result.read.offsets.items()
             if compacted.get(at.topic) is False

@@ -104,10 +104,14 @@ def find_rewound_offsets(moves: Sequence[OffsetMove]) -> dict[TopicPartition, Bi
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """One partition as the source shows it now: its log, and the offsets that hold records."""
+    """One partition as the source shows it now: its log, and the offsets that hold records.
+
+    ``begin``: below it, it was not read, since where the sink began is unknown.
+    """
 
     log: OffsetRange
     offsets: BitMap64 | None
+    begin: int = 0
 
 
 @dataclass(slots=True)
@@ -207,7 +211,8 @@ def compare_partition(
         produced = len(witness.offsets)
         if inside is not None:
             missing = witness.offsets - inside - (deleted or BitMap64())
-            extra = offsets_between(inside, witness.log.begin, end) - witness.offsets
+            first = max(witness.log.begin, witness.begin)
+            extra = offsets_between(inside, first, end) - witness.offsets
             lost, invented = len(missing), len(extra)
             findings += difference_findings(
                 "record-lost", f"{at}: in the source, not in the table", missing
@@ -320,7 +325,7 @@ def check_commits_and_count_compared(
 def _is_retained(witness: SourceOffsets | None, span: OffsetRange) -> bool:
     if witness is None or witness.offsets is None:
         return False
-    return span.begin >= witness.log.begin
+    return span.begin >= max(witness.log.begin, witness.begin)
 
 
 def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
