@@ -201,6 +201,7 @@ class SinkAudit:
         self._unlisted = 0  # of those that people deleted, rows whose records nothing tells
         self._deleted: dict[TopicPartition, BitMap64] = {}
         self._removed = 0  # rows that others took away
+        self._nameless_rows = 0  # rows, maybe the sink's, that do not say of which record they are
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._note_deleted_rows(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
@@ -442,11 +443,21 @@ class SinkAudit:
         self._report_files_of_several_sinks()
         if is_comparable := sum(partition.requested for partition in seen.partitions.values()):
             self._unproven.append(f"{is_comparable} rows came again because offsets were set back")
-        if seen.foreign_rows:
-            text = f"{seen.foreign_rows} rows of others carry no coordinates"
-            theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
-            (self._remarks if seen.foreign_rows <= theirs else self._unproven).append(text)
+        self._note_rows_without_coordinates(seen.foreign_rows, self._history)
         return seen
+
+    def _note_rows_without_coordinates(
+        self, rows: int, history: History, *, prefix: str = ""
+    ) -> None:
+        """Tell of rows that say no record: as many missing records may be those."""
+        theirs = min(rows, sum(f.added_records for f in history.foreign if f.sink is None))
+        if rows == theirs:
+            text = f"{prefix}{rows} rows of others carry no coordinates"
+            self._remarks += [text] if rows else []
+            return
+        of_others = f", at most {theirs} of them of others" if theirs else ""
+        self._unproven.append(f"{prefix}{rows} rows carry no coordinates{of_others}")
+        self._nameless_rows += rows - theirs
 
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
@@ -546,6 +557,7 @@ class SinkAudit:
         if absent:
             self._unproven.append(f"{name} has no column {', '.join(absent)}")
             columns = None
+        nameless = seen.foreign_rows
         if columns and history.head is not None:
             scan_records(
                 table.reader,
@@ -556,10 +568,16 @@ class SinkAudit:
                 on_progress=self._on_progress,
                 into=seen,
             )
+        self._note_rows_without_coordinates(
+            seen.foreign_rows - nameless, history, prefix=f"{name}: "
+        )
         self._came |= self._find_and_remark_late_deliveries(at_rest)
         pending = check_and_count_pending_rows(
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
+        if absent:  # each row may be of any record
+            live_rows = sum(-file.records if file.deletes else file.records for file in table.files)
+            self._nameless_rows += max(0, live_rows) + pending
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
@@ -795,10 +813,11 @@ class SinkAudit:
             ("others deleted", self._removed),
             ("persons deleted", self._unlisted),
             ("the sink skipped", skipped),
+            ("rows that carry no coordinates:", self._nameless_rows),
         )
         why = [f"{who} {rows}" for who, rows in reasons if rows]
         why += [f"{expired} rows expired{untold}"] if expired else []
-        explained = self._removed + self._unlisted + skipped + expired
+        explained = self._removed + self._unlisted + skipped + expired + self._nameless_rows
         if surplus:
             lost = [*lost, _more_than_expired_finding(surplus, self._history.expired_rows)]
             missing += surplus
@@ -916,7 +935,8 @@ class SinkAudit:
 
     def _add_final_conclusions(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)
-        if seen is not None and not (self._renewed or self._untold or surplus):
+        doubtful = self._renewed or self._untold or self._nameless_rows
+        if seen is not None and not (doubtful or surplus):
             both = self._quarantine and not self._unread_quarantine
             where = "in the table and its quarantine" if both else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"

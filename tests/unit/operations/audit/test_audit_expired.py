@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyroaring import BitMap64
 from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
 
@@ -280,6 +281,24 @@ def test_a_rollback_stays_one(filled: FilledTable, beside: Beside) -> None:
     filled.table.manage_snapshots().rollback_to_snapshot(second).commit()
     two_foreign_commits(filled)
     assert "rolled-back" in findings(beside(TWENTY))
+
+
+# ------------------------------------------------------------ rows that say no record of the source
+
+
+@pytest.mark.parametrize("rows", [5, 4])
+def test_as_many_records_as_rows_without_coordinates_are_not_known_to_be_lost(
+    filled: FilledTable, beside: Beside, rows: int
+) -> None:
+    """The columns came when the sink had run for a while."""
+    nameless = pa.Table.from_pylist([dict.fromkeys(ARROW.names)] * rows, ARROW)
+    files = list(_dataframe_to_data_files(filled.table.metadata, nameless, filled.table.io))
+    filled.commit(filled.record(1, 0, {0: 0}))
+    filled.commit(filled.record(1, 1, {0: 5}, rows), files)
+    filled.write(1, 2, {0: 10}, [(0, o) for o in range(5, 10)])
+    report = beside({0: range(10)})
+    assert f"{rows} rows carry no coordinates" in report.unproven
+    assert ("record-lost" in findings(report)) == (rows < 5)
 
 
 # ------------------------------------------------------------- whether a topic was re-created, too

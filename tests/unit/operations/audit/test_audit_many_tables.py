@@ -192,6 +192,18 @@ def test_a_quarantine_that_cannot_be_read_accuses_nobody(
     assert not says(report.proven, "its quarantine") and not says(report.proven, "every record")
 
 
+def test_rows_of_a_table_without_coordinates_may_be_the_missing_records(
+    shop: Shop, beside: Beside
+) -> None:
+    with shop.catalog.load_table(CLICKS).update_schema() as update:
+        update.rename_column("offset", "kafka_offset")
+    report = beside(3)
+    assert report.findings == ()
+    assert says(report.unproven, "1 records of the source are absent", "carry no coordinates: 1")
+    assert not says(report.proven, "twice")
+    assert "record-lost" in findings(beside(4)), "one more than it has"
+
+
 # ------------------------------------------------------------------------------ what is not there
 
 
