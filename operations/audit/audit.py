@@ -54,6 +54,7 @@ from headgate.operations.audit.keyed_tables import (
 from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit.source_compare import (
+    BEFORE,
     SourceEvidence,
     SourceOffsets,
     WholeTable,
@@ -67,6 +68,7 @@ from headgate.operations.audit.source_compare import (
     find_comparable_ranges_and_unproven,
     find_missing_records,
     find_offsets_moved_past,
+    find_offsets_never_read_below,
     find_rewound_offsets,
     find_sink_start_offsets,
     topics_of_other_sinks,
@@ -201,6 +203,7 @@ class SinkAudit:
         self._unlisted = 0  # of those that people deleted, rows whose records nothing tells
         self._deleted: dict[TopicPartition, BitMap64] = {}
         self._removed = 0  # rows that others took away
+        self._begins: Mapping[TopicPartition, int] = {}  # below them, rows are not the sink's
         self._nameless_rows = 0  # rows, maybe the sink's, that do not say of which record they are
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._note_deleted_rows(self._history)
@@ -300,6 +303,7 @@ class SinkAudit:
         )
         ends = without_query_offset(record.offsets)  # QUERY-15
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
+        self._begins = find_offsets_never_read_below(self._history, began)
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps_rejected_records:
             quarantine = check_quarantine(
@@ -431,6 +435,7 @@ class SinkAudit:
                 columns,
                 self._primary.damaged,
                 rewound=find_rewound_offsets(self._allowed),
+                begins=self._begins,
                 on_progress=self._on_progress,
                 sinks_of_foreign_files=find_files_of_other_sinks(
                     self._files, self._history, self._settings.name
@@ -461,7 +466,7 @@ class SinkAudit:
 
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
-        seen = TableRecords(rewound=find_rewound_offsets(self._allowed))
+        seen = TableRecords(rewound=find_rewound_offsets(self._allowed), begins=self._begins)
         columns = self._settings.tables.record_columns.coordinate_columns
         if columns is None:
             self._unproven.append(
@@ -666,6 +671,12 @@ class SinkAudit:
         others = {**self._history.others, **topics_of_other_sinks(self._history)}
         self._whole = whole = count_rows_of_all_sinks(seen, seen.others, record, others)
         self._findings += check_shared_rows(whole, self._settings.table.shared_with)
+        adopted = any(c.record.is_claim and c.record.records for c in self._history.commits)
+        if adopted and (rows := whole.surplus.get(BEFORE)):
+            self._unproven.append(
+                f"{rows} rows below where the sink began are there again: by others, or by the "
+                "claim that added their files"
+            )
         self._remarks.append(describe_totals(whole))
 
     def _read_and_replay_source(

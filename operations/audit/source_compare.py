@@ -75,6 +75,21 @@ def _is_first_claim(record: CommitRecord) -> bool:
     return record.is_claim and record.transaction.epoch == 1
 
 
+def find_offsets_never_read_below(
+    history: History, began: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, int]:
+    """Return the offsets below which the sink has read nothing, so that rows there are others'.
+
+    A claim may have gone back below where the sink began, by a person or a policy.
+    """
+    claims = [commit.record.offsets for commit in history.commits if commit.record.is_claim]
+    return {
+        at: min([begin, *(offsets.get(at, begin) for offsets in claims)])
+        for at, begin in began.items()
+        if begin
+    }
+
+
 def find_offsets_moved_past(
     history: History, moves: Sequence[OffsetMove]
 ) -> dict[TopicPartition, BitMap64]:
@@ -340,6 +355,7 @@ def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
 
 
 OFFSETS_SET = "offsets set"
+BEFORE = "others before the sink began"
 UNEXPLAINED = "unexplained"
 
 
@@ -347,7 +363,7 @@ UNEXPLAINED = "unexplained"
 class WholeTable:
     """Rows with coordinates of the sink's partitions, the distinct records, and the surplus.
 
-    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, or unknown.
+    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, ``BEFORE``, or unknown.
     """
 
     rows: int = 0
@@ -370,8 +386,9 @@ def count_rows_of_all_sinks(
     for at in record.offsets:
         seen = own.partitions.get(at, SeenOffsets())
         whole.add_surplus(OFFSETS_SET, seen.requested)
+        whole.add_surplus(BEFORE, seen.before)
         whole.add_surplus(UNEXPLAINED, seen.twice)
-        whole.rows += len(seen.offsets) + seen.requested + seen.twice
+        whole.rows += len(seen.offsets) + seen.requested + seen.before + seen.twice
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
             if _may_be_same_topic(at, record, their_topics.get(sink, {})):

@@ -301,6 +301,25 @@ def test_as_many_records_as_rows_without_coordinates_are_not_known_to_be_lost(
     assert ("record-lost" in findings(report)) == (rows < 5)
 
 
+# ------------------------------------------------------------------ what was there before the sink
+
+
+@pytest.mark.parametrize("doubled", [3, 8])
+def test_only_what_is_doubled_below_where_the_sink_began_is_by_others(
+    filled: FilledTable, beside: Beside, doubled: int
+) -> None:
+    """A connector that may double rows has filled the table before, and its rows say the record."""
+    filled.append(filled.files([(0, o) for o in range(5)]))
+    filled.append(filled.files([(0, o) for o in range(3, 8)]))
+    filled.commit(filled.record(1, 0, {0: 8}))
+    filled.write(1, 1, {0: 10}, [(0, 8), (0, 9)])
+    filled.append(filled.files([(0, doubled)]))
+    report = beside({0: range(10)})
+    assert findings(report) == ({"record-twice"} if doubled == 8 else set())
+    assert report.surplus["others before the sink began"] == (2 if doubled == 8 else 3)
+    assert not any("twice" in text for text in report.proven)
+
+
 # ------------------------------------------------------------- whether a topic was re-created, too
 
 
