@@ -216,6 +216,7 @@ class SinkAudit:
         self._aged: ExpiredRecords | None = None
         self._keyed = KeyedTables(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
+        self._may_have_lost: dict[str, bool] = {}  # topics, as far as they were asked about
         self._put_again: Mapping[TopicPartition, BitMap64] = {}
         """Offsets of the quarantine's records that were given back to their tables (SUSPEND-6)."""
         self._reread: dict[str, TransactionId] = {}  # by UUID, up to which expired rows were
@@ -369,8 +370,20 @@ class SinkAudit:
         for finding in new:
             if finding.what in explicable:
                 self._unproven.append(finding.evidence)
+            elif finding.what == "record-invented" and self._may_be_compacted(at.topic):
+                self._unproven.append(f"{finding.evidence}: the topic may be compacted")
             elif finding.what != "record-lost":
                 self._findings.append(finding)
+
+    def _may_be_compacted(self, topic: str) -> bool:
+        """Return whether Kafka may have removed records of the topic, or does not say."""
+        if topic not in self._may_have_lost:
+            try:
+                known = which_topics_are_compacted(self._settings.kafka, [topic])[topic]
+            except HeadgateError:
+                known = None
+            self._may_have_lost[topic] = known is not False
+        return self._may_have_lost[topic]
 
     def _report_expired_commits(self, record: CommitRecord) -> None:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
@@ -939,8 +952,11 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             witnesses = self._keyed.source_offsets_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
-        findings, compared = check_commits_and_count_compared(self._history, witnesses, topic_ids)
+        findings, compared, unproven = check_commits_and_count_compared(
+            self._history, witnesses, topic_ids, self._may_be_compacted
+        )
         self._findings += findings
+        self._unproven += unproven
         if compared:
             self._proven.append(f"{compared} commits {what}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -292,16 +292,29 @@ def difference_findings(what: str, where: str, offsets: BitMap64) -> list[Findin
     return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
 
 
+class CommitCounts(NamedTuple):
+    """What is wrong with commits, how many were compared, and of which topics nothing tells."""
+
+    findings: list[Finding]
+    compared: int
+    unproven: list[str]
+
+
 def check_commits_and_count_compared(
     history: History,
     witnesses: Mapping[TopicPartition, SourceOffsets],
     topic_ids: Mapping[str, TopicId],
-) -> tuple[list[Finding], int]:
-    """Compare each commit's rows with the records in its ranges; also count compared commits."""
+    may_be_compacted: Callable[[str], bool] = lambda _: False,
+) -> CommitCounts:
+    """Compare each commit's rows with the records in its ranges; also count compared commits.
+
+    Of topics that ``may_be_compacted``, which is asked for where records are absent, the source may
+    hold fewer.
+    """
     findings: list[Finding] = []
-    compared = 0
+    compared, fewer = 0, 0
     if not witnesses or history.current_record is None:
-        return findings, compared
+        return CommitCounts(findings, compared, [])
     stored = (
         history.current_record.offsets
     )  # what lies beyond it (offsets were set back) was not read
@@ -323,6 +336,10 @@ def check_commits_and_count_compared(
             if is_record_of_query(record):
                 compared -= 1  # QUERY-15: its skipped offsets may hold none, its rows are its own
                 continue
+            topics = {at.topic for at in ranges}
+            if source < record.source_record_count and any(map(may_be_compacted, topics)):
+                compared, fewer = compared - 1, fewer + 1
+                continue
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
             changed = record.source_record_count - record.quarantined - record.skipped
             what = "changes" if record.keys else "rows"
@@ -334,7 +351,8 @@ def check_commits_and_count_compared(
                     f"but the source holds {source} records in {spans}",
                 )
             )
-    return findings, compared
+    text = f"{fewer} commits count more records than the source holds: it may be compacted"
+    return CommitCounts(findings, compared, [text] if fewer else [])
 
 
 def _is_retained(witness: SourceOffsets | None, span: OffsetRange) -> bool:

@@ -301,6 +301,27 @@ def test_as_many_records_as_rows_without_coordinates_are_not_known_to_be_lost(
     assert ("record-lost" in findings(report)) == (rows < 5)
 
 
+# ----------------------------------------------------------------- what the source has let go since
+
+
+@pytest.mark.parametrize("compacted", [True, None, False])
+def test_records_that_kafka_has_compacted_away_are_not_invented(
+    filled: FilledTable, beside: Beside, monkeypatch: pytest.MonkeyPatch, compacted: bool | None
+) -> None:
+    """``None``: who reads a topic need not see its settings."""
+    filled.good_start()
+    told = {TOPIC: compacted}
+    monkeypatch.setattr(auditing, "which_topics_are_compacted", lambda *_: told)
+    report = beside({0: [0, 1, 2, 4, 6, 8, 9], 1: range(10)})
+    if compacted is False:
+        assert findings(report) == {"record-invented", "commit-count"}
+        return
+    assert report.findings == ()
+    assert any("offsets 3, 5, 7: the topic may be compacted" in text for text in report.unproven)
+    assert any("2 commits count more records" in text for text in report.unproven)
+    assert report.verdict is Verdict.NOT_PROVEN
+
+
 # ------------------------------------------------------------------ what was there before the sink
 
 

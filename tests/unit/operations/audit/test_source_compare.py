@@ -59,4 +59,4 @@ def test_below_where_the_source_was_read_nothing_is_invented_or_counted() -> Non
     commits = [replace(record(1, n, end), records=10) for n, end in enumerate((100, 110, 120))]
     retained = history(*commits, complete=True)
     ids = retained.commits[-1].record.topic_ids
-    assert check_commits_and_count_compared(retained, {AT: source}, ids) == ([], 1)
+    assert check_commits_and_count_compared(retained, {AT: source}, ids) == ([], 1, [])
