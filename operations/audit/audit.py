@@ -75,6 +75,7 @@ from headgate.operations.audit.source_compare import (
 )
 from headgate.operations.audit.table_checks import (
     Columns,
+    FileRemovedMeanwhile,
     OffsetMove,
     Role,
     check_and_count_pending_rows,
@@ -119,27 +120,34 @@ def audit(
     """
     for tries_left in reversed(range(_TRIES)):
         with open_tables_for_audit(settings, asks_group=with_source) as tables:
-            report, missing = None, None
+            report, missing, overtaken = None, None, False
             try:
                 under_way = SinkAudit(tables, on_progress)
                 under_way.examine_primary()
                 under_way.examine_records(with_source=with_source)
-                report = under_way.to_report()
+                report, overtaken = under_way.to_report(), under_way.overtaken
             except FileNotFoundError as error:
-                missing = error
+                missing, overtaken = error, isinstance(error, FileRemovedMeanwhile)
             except OSError as error:  # a storage that fails says nothing of the table
                 what = f"the rows of {settings.table.identifier} or of its quarantine"
                 raise translate_table_error(error, f"{what} cannot be read") from error
             # The fault may only have been expired or compacted away during the audit: look again.
-            final = tries_left == 0 or not tables.reader.has_moved()
-            if report and (not report.findings or final):
+            if report and not (report.findings or overtaken):
                 return report
-            if missing and final:
-                raise TableChanged(
-                    f"{settings.table.identifier} refers to a metadata file that is missing: "
-                    f"{missing}",
-                    "somebody deleted it; restore it, or roll the table back with its owner",
+            moved = overtaken or tables.reader.has_moved()
+            if tries_left and moved:
+                continue
+            if report:
+                return report
+            if moved:
+                raise RetryLater(
+                    f"files were removed under each of {_TRIES} tries: {missing}",
+                    "audit when less is compacted or expired",
                 ) from missing
+            raise TableChanged(
+                f"{settings.table.identifier} refers to a metadata file that is missing: {missing}",
+                "somebody deleted it; restore it, or roll the table back with its owner",
+            ) from missing
     raise AssertionError("the last try returns or raises")
 
 
@@ -188,6 +196,8 @@ class SinkAudit:
         self._history: History = self._primary.history
         self._files: list[LiveFile] = self._primary.files
         self._allowed: list[OffsetMove] = []
+        self.overtaken = False
+        """Whether a table moved on, so that what was read of it does not fit the rest."""
         self._renewed = find_recreated_topics(self._history)
         self._untold = find_topics_of_unknown_identity(self._history) - self._renewed
         self._findings: list[Finding] = []
@@ -228,6 +238,9 @@ class SinkAudit:
     def examine_primary(self) -> None:
         primary = self._primary
         primary.examine_commits_and_files(self._on_progress)
+        self.overtaken |= primary.drop_findings_of_files_removed_since(
+            self._tables.open_for_reading
+        )
         self._findings += primary.findings
         connector = fenced_connector_of(self._reader)
         if beside := describe_commits_since_takeover(connector) if connector else "":
@@ -312,6 +325,7 @@ class SinkAudit:
             )
             self._quarantine, self._findings = quarantine, [*self._findings, *quarantine.findings]
             self._unread_quarantine = self._unread_quarantine or quarantine.unread
+            self.overtaken |= quarantine.overtaken
             self._remarks += quarantine.remarks
             self._note_deleted_rows(quarantine.history)
         if self._unread_quarantine:
@@ -552,7 +566,7 @@ class SinkAudit:
             return self._examine_secondary(table, columns, seen)
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.has_moved():
-                raise  # it was expired or compacted away meanwhile: the audit looks again
+                raise FileRemovedMeanwhile(f"of table {name}: {error}") from error
             self._unread[name] = translate_table_error(error, f"table {name} cannot be read")
             return _Received(0, is_complete=False)
 
@@ -562,6 +576,7 @@ class SinkAudit:
         table = open_audited_table(at_rest.reader, Role.SECONDARY)
         history, name = table.history, table.history.table
         table.examine_commits_and_files(self._on_progress)
+        self.overtaken |= table.drop_findings_of_files_removed_since(self._tables.open_for_reading)
         self._files += table.files
         self._note_deleted_rows(history)
         self._secondaries.add(history.uuid)
@@ -994,6 +1009,13 @@ class SinkAudit:
 
     def to_report(self) -> AuditReport:
         history = self._history
+        if self.overtaken:
+            lost = [finding for finding in self._findings if finding.what == "record-lost"]
+            self._findings = [finding for finding in self._findings if finding not in lost]
+            self._unproven += [
+                "tables moved on while they were read: some rows could not be compared",
+                *(finding.evidence for finding in lost),
+            ]
         return AuditReport(
             sink=self._settings.name,
             table=self._settings.table.identifier,
@@ -1015,7 +1037,7 @@ class SinkAudit:
             skipped_records=self._skipped_record_count,
             partitions=tuple(self._partitions),
             # What was disproved must not be listed as proven next to the finding.
-            proven=() if self._findings else tuple(self._proven),
+            proven=() if self._findings or self.overtaken else tuple(self._proven),
             unproven=(*self._unproven, *self._expired),
             findings=tuple(self._findings),
             remarks=tuple(self._remarks),

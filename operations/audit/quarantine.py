@@ -25,6 +25,7 @@ from headgate.operations.audit.source_compare import (
 )
 from headgate.operations.audit.table_checks import (
     AuditedTable,
+    FileRemovedMeanwhile,
     Role,
     check_and_count_pending_rows,
     find_late_deliveries,
@@ -48,6 +49,7 @@ class QuarantineEvidence:
     ``came``: what expired, and is there all the same. ``refused``: records that became no rows
     though a route names a table for them, by that table (empty: its name was not noted).
     ``unread``: why its rows cannot be read here; then nothing is known of its records.
+    ``overtaken``: files were removed in order while it was read.
     """
 
     history: History
@@ -59,6 +61,7 @@ class QuarantineEvidence:
     remarks: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     unread: str = ""
+    overtaken: bool = False
 
     def offsets_below(self, at: TopicPartition, end: int) -> BitMap64:
         """Return the partition's offsets below the table's; more may wait there (rule
@@ -89,9 +92,15 @@ def check_quarantine(
     settings, uuid = tables.settings, primary.uuid
     with tables.open_for_reading(settings.quarantine.table) as at_rest:
         table = open_audited_table(at_rest.reader, Role.QUARANTINE)
-        evidence = _examine_quarantine(
-            table, at_rest, primary, on_progress, routed=bool(settings.tables)
-        )
+        try:
+            evidence = _examine_quarantine(
+                table, at_rest, primary, on_progress, routed=bool(settings.tables)
+            )
+        except FileNotFoundError as error:
+            if not at_rest.reader.has_moved():
+                raise
+            raise FileRemovedMeanwhile(f"of the quarantine: {error}") from error
+        evidence.overtaken = table.drop_findings_of_files_removed_since(tables.open_for_reading)
         seen = evidence.records.partitions.items()
         comparable = {at: some for at, some in seen if at.topic not in recreated_topics}
         table.findings += _check_offsets(table.history, comparable)

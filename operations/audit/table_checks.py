@@ -6,7 +6,8 @@ steps; their roles say what their commits must look like.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
@@ -227,6 +228,10 @@ class Role(Enum):
         return self in {Role.SECONDARY, Role.QUARANTINE}
 
 
+class FileRemovedMeanwhile(FileNotFoundError):
+    """A file is gone that the table named when it was opened, and it has moved since."""
+
+
 @dataclass(slots=True)
 class AuditedTable:
     """A table as it is now, and what was found in it."""
@@ -249,6 +254,23 @@ class AuditedTable:
             self.findings += check_files_of_commits(self.reader, self.history, on_progress)
             live, self.damaged = check_live_files(self.reader, self.files, on_progress)
             self.findings += live
+
+    def drop_findings_of_files_removed_since(
+        self, open_now: Callable[[str], AbstractContextManager[TableAtRest]]
+    ) -> bool:
+        """Drop missing files that the table names no more: a compaction or expiry removed them.
+
+        Returns whether there were any: the rest of what was read does not fit then.
+        """
+        missing = [finding for finding in self.findings if finding.what == "file-missing"]
+        if not missing or not self.reader.has_moved():
+            return False
+        with open_now(self.history.table) as now:
+            removed = self.damaged - {file.path for file in now.reader.live_files()}
+        begins = tuple(f"{path} (" for path in removed)
+        in_order = [finding for finding in missing if finding.evidence.startswith(begins)]
+        self.findings = [finding for finding in self.findings if finding not in in_order]
+        return bool(in_order)
 
     def findings_with_prefix(self, prefix: str) -> list[Finding]:
         """Return the findings with the table's name, or what else says which one it is."""

@@ -27,7 +27,9 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.audit import audit as auditing
 from headgate.operations.audit.audit import audit
+from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.audit.table_checks import AuditedTable
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
@@ -202,6 +204,48 @@ def test_rows_of_a_table_without_coordinates_may_be_the_missing_records(
     assert says(report.unproven, "1 records of the source are absent", "carry no coordinates: 1")
     assert not says(report.proven, "twice")
     assert "record-lost" in findings(beside(4)), "one more than it has"
+
+
+# ------------------------------------------------------------------------- what moves meanwhile
+
+
+def rewritten(shop: Shop, name: str) -> None:
+    """Its rows are in other files now, and the old ones are removed."""
+    table = shop.catalog.load_table(name)
+    old = [task.file.file_path for task in table.scan().plan_files()]
+    table.overwrite(table.scan().to_arrow())
+    for path in old:
+        table.io.delete(path)
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1, Verdict.WELL), (3, Verdict.NOT_PROVEN)])
+@pytest.mark.parametrize("in_quarantine", [False, True])
+def test_files_that_a_compaction_removes_meanwhile_are_not_missing(
+    shop: Shop,
+    beside: Beside,
+    monkeypatch: pytest.MonkeyPatch,
+    times: int,
+    verdict: Verdict,
+    *,
+    in_quarantine: bool,
+) -> None:
+    """The ledger rests; a file that is gone, and that the table still names, stays missing."""
+    shop.diverts({CLICKS: {3: GOOD}})
+    name = shop.settings.quarantine.table if in_quarantine else ORDERS
+    examine, tries = AuditedTable.examine_commits_and_files, [rewritten] * times
+
+    def raced(self: AuditedTable, on_progress: OnProgress) -> None:
+        if self.history.table == name and tries:
+            tries.pop()(shop, name)
+        examine(self, on_progress)
+
+    monkeypatch.setattr(AuditedTable, "examine_commits_and_files", raced)
+    report = beside(4)
+    assert (report.findings, report.verdict) == ((), verdict)
+    (task, *_) = shop.catalog.load_table(name).scan().plan_files()
+    shop.catalog.load_table(name).io.delete(task.file.file_path)
+    shop.catalog.load_table(name).transaction().set_properties({"a": "b"}).commit_transaction()
+    assert "file-missing" in findings(beside(4))
 
 
 # ------------------------------------------------------------------------------ what is not there
