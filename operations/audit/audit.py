@@ -161,7 +161,7 @@ class _Received(NamedTuple):
 
     rows: int
     is_complete: bool
-    """Whether no commit has expired from its history."""
+    """Whether no commit has expired from its history, or was decided after the ledger was read."""
 
 
 class _ExpiryGap(NamedTuple):
@@ -198,6 +198,7 @@ class SinkAudit:
         self._allowed: list[OffsetMove] = []
         self.overtaken = False
         """Whether a table moved on, so that what was read of it does not fit the rest."""
+        self._ends_decided_since: dict[TopicPartition, int] = {}  # delivered since the ledger's
         self._renewed = find_recreated_topics(self._history)
         self._untold = find_topics_of_unknown_identity(self._history) - self._renewed
         self._findings: list[Finding] = []
@@ -255,6 +256,20 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             self._keyed.examine_commits_and_rows(primary)
             self._add_keyed_conclusions()
+
+    def _was_decided_since(self, delivered: CommitRecord | None) -> bool:
+        """Return whether a delivery is of a transaction that the ledger decided after it was read.
+
+        One that it does not name now either was never decided, or the ledger went back.
+        """
+        known = self._history.current_record
+        if not known or not delivered or delivered.primary != self._history.uuid:
+            return False
+        if delivered.transaction <= known.transaction:
+            return False
+        with self._tables.open_for_reading(self._tables.name) as now:
+            newest = now.reader.view().record
+        return newest is not None and newest.transaction >= delivered.transaction
 
     def _note_deleted_rows(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
@@ -356,6 +371,9 @@ class SinkAudit:
         for at, span in spans.items():
             is_comparable = seen is not None and at.topic not in self._renewed
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and is_comparable else None
+            if in_table and at in self._ends_decided_since:
+                since = OffsetRange(span[1], max(span[1], self._ends_decided_since[at]))
+                in_table = replace(in_table, offsets=in_table.offsets - bitmap_of_ranges([since]))
             quarantined = (
                 self._quarantine.offsets_below(at, span[1])
                 if self._quarantine and is_comparable and not self._unread_quarantine
@@ -579,10 +597,16 @@ class SinkAudit:
         self.overtaken |= table.drop_findings_of_files_removed_since(self._tables.open_for_reading)
         self._files += table.files
         self._note_deleted_rows(history)
+        if decided_since := self._was_decided_since(history.current_record):
+            assert history.current_record is not None
+            for at, end in history.current_record.offsets.items():
+                self._ends_decided_since[at] = max(end, self._ends_decided_since.get(at, 0))
         self._secondaries.add(history.uuid)
         if keyed := self._keyed.is_keyed(name):
             self._keyed.examine_commits_and_rows(table)
             self._keyed.examine_keys(table)
+            if decided_since:  # its rows are newer than any replay of what the ledger had decided
+                self._keyed.tables[name].whole, self.overtaken = False, True
             columns = None
         if before := find_offsets_of_earlier_table(self._history, name, history.uuid):
             self._keyed.earlier[name] = before
@@ -622,7 +646,7 @@ class SinkAudit:
         ):
             self._reread[history.uuid] = history.current_record.replayed.expired
         rows = sum(record.records for record in delivered) - again + pending
-        return _Received(rows, is_complete=history.complete)
+        return _Received(rows, is_complete=history.complete and not decided_since)
 
     def _remark_and_count_replayed_rows(self, name: str, delivered: Sequence[CommitRecord]) -> int:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""

@@ -24,6 +24,7 @@ from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.identifiers import TopicId, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
+from headgate.control_protocol.table_history import History
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.audit import audit as auditing
 from headgate.operations.audit.audit import audit
@@ -31,6 +32,7 @@ from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.audit.table_checks import AuditedTable
 from headgate.operations.many_tables.replay_quarantined import replay_tables
+from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 Beside = Callable[[int], AuditReport]
@@ -246,6 +248,32 @@ def test_files_that_a_compaction_removes_meanwhile_are_not_missing(
     shop.catalog.load_table(name).io.delete(task.file.file_path)
     shop.catalog.load_table(name).transaction().set_properties({"a": "b"}).commit_transaction()
     assert "file-missing" in findings(beside(4))
+
+
+def test_what_is_delivered_after_the_ledger_was_read_is_not_beyond_it(
+    shop: Shop, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy sink: each try sees a later delivery."""
+    open_all = auditing.open_every_table
+
+    def busy(tables: SinkTables, history: History) -> Any:
+        shop.commits({ORDERS: [shop.next_offset]})
+        return open_all(tables, history)
+
+    monkeypatch.setattr(auditing, "open_every_table", busy)
+    report = beside(3)
+    assert (report.findings, report.verdict) == ((), Verdict.WELL)
+
+
+def test_what_the_ledger_never_decided_is_beyond_it(shop: Shop, beside: Beside) -> None:
+    before = shop.ledger.read().tag
+    assert before is not None
+    shop.commits({ORDERS: [3]})
+    ledger = shop.catalog.load_table(LEDGER)
+    ledger.manage_snapshots().rollback_to_snapshot(before).commit()
+    shop.catalog.load_table(LEDGER).manage_snapshots().remove_tag("headgate-shop").commit()
+    shop.catalog.load_table(LEDGER).manage_snapshots().create_tag(before, "headgate-shop").commit()
+    assert "record-beyond" in findings(beside(3))
 
 
 # ------------------------------------------------------------------------------ what is not there
