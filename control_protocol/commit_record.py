@@ -270,6 +270,17 @@ class CommitRecord:
     """In a secondary table's record: what it was given back of what it had missed (SUSPEND-6)."""
     cohorts: PartitionCohorts = field(default_factory=dict)
     """Which partitions were added to topics of keyed tables, and are younger (KEY-8)."""
+    recreated_topics: str | None = None
+    """Topics, by comma, of which the table may hold rows of another topic of that name (EPOCH-1).
+    Snapshots expire, so each record carries it on. ``None``: no record said so from the first
+    claim on, or an older release has not carried it on."""
+
+    def recreated_topics_after(self, topic_ids: Mapping[str, TopicId]) -> str | None:
+        """Return ``recreated_topics`` of the claim that goes on with topics of these ids."""
+        if self.recreated_topics is None:
+            return None
+        anew = (name for name, id_ in topic_ids.items() if self.topic_ids.get(name, id_) != id_)
+        return ",".join(sorted({*self.recreated_topics.split(","), *anew} - {""}))
 
     def with_pending(
         self, pending: tuple[PendingCommit, ...], expired: tuple[PendingCommit, ...] | None = None
@@ -313,6 +324,7 @@ class CommitRecord:
             transaction=earlier.transaction,
             offsets=earlier.offsets,
             topic_ids=earlier.topic_ids,
+            recreated_topics=earlier.recreated_topics,
             valid_through_ms=earlier.valid_through_ms,
         )
 
@@ -355,6 +367,7 @@ class CommitRecord:
             offsets=Offsets({**kept, **begin_offsets}),
             topic_ids={**self.topic_ids, **topic_ids},
             cohorts=cohorts_without_recreated_topics(self.cohorts, self.topic_ids, topic_ids),
+            recreated_topics=self.recreated_topics_after(topic_ids),
             valid_through_ms=None,
         )
 

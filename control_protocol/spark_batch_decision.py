@@ -178,6 +178,7 @@ def first_claim_of_query(
         run.sender,
         batch.begin.with_offsets({NEXT_BATCH: batch.number}),
         {**topic_ids, QUERY_TOPIC: TopicId(batch.query)},
+        recreated_topics="",
     )
 
 

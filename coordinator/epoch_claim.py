@@ -335,6 +335,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         routing=state.identity.routing,
         suspended=tuple(recovery.suspended.values()),
         cohorts=resumption.cohorts,
+        recreated_topics=record.recreated_topics_after(ids) if record else "",
     )
     record_claimed = claim_with_pending_commits(state, bare, record, view)
     require_record_not_too_large(record_claimed)

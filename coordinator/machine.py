@@ -761,6 +761,7 @@ def _build_commit_record(
         control_topic_id=stored.control_topic_id,
         suspended=tuple(term.suspensions.suspended.values()),
         cohorts=term.sources.cohorts,
+        recreated_topics=stored.recreated_topics,
     )
 
 

@@ -169,7 +169,7 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
     """
     opened, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
     with ExitStack() as opening:
-        for name, answer in open_tagged_and_known_tables(tables, _names_in_ledger(tables, history)):
+        for name, answer in open_tagged_and_known_tables(tables, names_in_ledger(tables, history)):
             if isinstance(answer, HeadgateError):
                 unread[name] = answer
                 continue
@@ -187,7 +187,7 @@ def open_tables_one_by_one(
     Each is closed before the next is opened, since a reader may hold a connection. An error is that
     of one table.
     """
-    sure = _names_in_ledger(tables, history)
+    sure = names_in_ledger(tables, history)
     own = names_of_primary_and_quarantine(tables)
     names = {*(tables.find_tables_that_routes_can_name() - own), *sure, *named}
     for name, answer in _open_own_among(tables, names, sure.union(named)):
@@ -199,7 +199,7 @@ def open_tables_one_by_one(
                 yield name, answer
 
 
-def _names_in_ledger(tables: SinkTables, history: History) -> set[str]:
+def names_in_ledger(tables: SinkTables, history: History) -> set[str]:
     """Return the tables that the ledger has decided for, and those with pending commits."""
     pending = (pending_commit.table for pending_commit in _pending_commits(history))
     return {

@@ -35,7 +35,7 @@ from headgate.operations.access.kafka_connection import (
     which_topics_are_compacted,
 )
 from headgate.operations.access.tables import (
-    count_decided_rows_by_table,
+    names_in_ledger,
     open_every_table,
     open_tables_for_audit,
 )
@@ -54,6 +54,7 @@ from headgate.operations.audit.keyed_tables import (
 from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit.source_compare import (
+    BEFORE,
     SourceEvidence,
     SourceOffsets,
     WholeTable,
@@ -67,12 +68,14 @@ from headgate.operations.audit.source_compare import (
     find_comparable_ranges_and_unproven,
     find_missing_records,
     find_offsets_moved_past,
+    find_offsets_never_read_below,
     find_rewound_offsets,
     find_sink_start_offsets,
     topics_of_other_sinks,
 )
 from headgate.operations.audit.table_checks import (
     Columns,
+    FileRemovedMeanwhile,
     OffsetMove,
     Role,
     check_and_count_pending_rows,
@@ -80,6 +83,7 @@ from headgate.operations.audit.table_checks import (
     find_late_deliveries,
     find_offset_moves,
     find_recreated_topics,
+    find_topics_of_unknown_identity,
     open_audited_table,
 )
 from headgate.operations.audit.table_records import (
@@ -111,29 +115,39 @@ def audit(
     """Examine the sink.
 
     Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
-    table alone and says so. Raises ``RetryLater`` if the table cannot be reached, and what
-    ``open_tables_for_audit`` raises if it is gone.
+    table alone and says so. Raises ``RetryLater`` if the table or its storage cannot be reached,
+    and what ``open_tables_for_audit`` raises if it is gone.
     """
     for tries_left in reversed(range(_TRIES)):
         with open_tables_for_audit(settings, asks_group=with_source) as tables:
-            report, missing = None, None
+            report, missing, overtaken = None, None, False
             try:
                 under_way = SinkAudit(tables, on_progress)
                 under_way.examine_primary()
                 under_way.examine_records(with_source=with_source)
-                report = under_way.to_report()
+                report, overtaken = under_way.to_report(), under_way.overtaken
             except FileNotFoundError as error:
-                missing = error
+                missing, overtaken = error, isinstance(error, FileRemovedMeanwhile)
+            except OSError as error:  # a storage that fails says nothing of the table
+                what = f"the rows of {settings.table.identifier} or of its quarantine"
+                raise translate_table_error(error, f"{what} cannot be read") from error
             # The fault may only have been expired or compacted away during the audit: look again.
-            final = tries_left == 0 or not tables.reader.has_moved()
-            if report and (not report.findings or final):
+            if report and not (report.findings or overtaken):
                 return report
-            if missing and final:
-                raise TableChanged(
-                    f"{settings.table.identifier} refers to a metadata file that is missing: "
-                    f"{missing}",
-                    "somebody deleted it; restore it, or roll the table back with its owner",
+            moved = overtaken or tables.reader.has_moved()
+            if tries_left and moved:
+                continue
+            if report:
+                return report
+            if moved:
+                raise RetryLater(
+                    f"files were removed under each of {_TRIES} tries: {missing}",
+                    "audit when less is compacted or expired",
                 ) from missing
+            raise TableChanged(
+                f"{settings.table.identifier} refers to a metadata file that is missing: {missing}",
+                "somebody deleted it; restore it, or roll the table back with its owner",
+            ) from missing
     raise AssertionError("the last try returns or raises")
 
 
@@ -147,7 +161,7 @@ class _Received(NamedTuple):
 
     rows: int
     is_complete: bool
-    """Whether no commit has expired from its history."""
+    """Whether no commit has expired from its history, or was decided after the ledger was read."""
 
 
 class _ExpiryGap(NamedTuple):
@@ -182,7 +196,11 @@ class SinkAudit:
         self._history: History = self._primary.history
         self._files: list[LiveFile] = self._primary.files
         self._allowed: list[OffsetMove] = []
+        self.overtaken = False
+        """Whether a table moved on, so that what was read of it does not fit the rest."""
+        self._ends_decided_since: dict[TopicPartition, int] = {}  # delivered since the ledger's
         self._renewed = find_recreated_topics(self._history)
+        self._untold = find_topics_of_unknown_identity(self._history) - self._renewed
         self._findings: list[Finding] = []
         self._proven: list[str] = []
         self._unproven: list[str] = []
@@ -196,6 +214,8 @@ class SinkAudit:
         self._unlisted = 0  # of those that people deleted, rows whose records nothing tells
         self._deleted: dict[TopicPartition, BitMap64] = {}
         self._removed = 0  # rows that others took away
+        self._begins: Mapping[TopicPartition, int] = {}  # below them, rows are not the sink's
+        self._nameless_rows = 0  # rows, maybe the sink's, that do not say of which record they are
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._note_deleted_rows(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
@@ -207,16 +227,21 @@ class SinkAudit:
         self._aged: ExpiredRecords | None = None
         self._keyed = KeyedTables(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
+        self._may_have_lost: dict[str, bool] = {}  # topics, as far as they were asked about
         self._put_again: Mapping[TopicPartition, BitMap64] = {}
         """Offsets of the quarantine's records that were given back to their tables (SUSPEND-6)."""
         self._reread: dict[str, TransactionId] = {}  # by UUID, up to which expired rows were
         self._came: frozenset[PendingCommit] = frozenset()  # expired, and received all the same
         self._out_of_sight = 0  # rows decided for tables that are gone or may not be read
         self._unread: dict[str, HeadgateError] = {}  # the other tables are examined all the same
+        self._unread_quarantine = ""  # why nobody knows which records are there
 
     def examine_primary(self) -> None:
         primary = self._primary
         primary.examine_commits_and_files(self._on_progress)
+        self.overtaken |= primary.drop_findings_of_files_removed_since(
+            self._tables.open_for_reading
+        )
         self._findings += primary.findings
         connector = fenced_connector_of(self._reader)
         if beside := describe_commits_since_takeover(connector) if connector else "":
@@ -231,6 +256,20 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             self._keyed.examine_commits_and_rows(primary)
             self._add_keyed_conclusions()
+
+    def _was_decided_since(self, delivered: CommitRecord | None) -> bool:
+        """Return whether a delivery is of a transaction that the ledger decided after it was read.
+
+        One that it does not name now either was never decided, or the ledger went back.
+        """
+        known = self._history.current_record
+        if not known or not delivered or delivered.primary != self._history.uuid:
+            return False
+        if delivered.transaction <= known.transaction:
+            return False
+        with self._tables.open_for_reading(self._tables.name) as now:
+            newest = now.reader.view().record
+        return newest is not None and newest.transaction >= delivered.transaction
 
     def _note_deleted_rows(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
@@ -293,17 +332,33 @@ class SinkAudit:
         )
         ends = without_query_offset(record.offsets)  # QUERY-15
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
+        self._begins = find_offsets_never_read_below(self._history, began)
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps_rejected_records:
-            quarantine = check_quarantine(self._tables, self._history, self._on_progress)
+            quarantine = check_quarantine(
+                self._tables, self._history, self._on_progress, self._renewed | self._untold
+            )
             self._quarantine, self._findings = quarantine, [*self._findings, *quarantine.findings]
+            self._unread_quarantine = self._unread_quarantine or quarantine.unread
+            self.overtaken |= quarantine.overtaken
             self._remarks += quarantine.remarks
             self._note_deleted_rows(quarantine.history)
+        if self._unread_quarantine:
+            self._unproven.append(
+                f"the quarantine cannot be read here: {self._unread_quarantine}: which records are "
+                "there instead of in a table is unknown"
+            )
         self._report_expired_commits(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
                 "records; only the commits' counts are compared"
+            )
+        if self._untold:
+            self._unproven.append(
+                f"{', '.join(sorted(self._untold))}: whether re-created while this sink filled the "
+                "table has expired with its older snapshots, and an older release did not note it: "
+                "an offset may mean two records"
             )
         self._unproven += [] if with_source else ["the source was not asked"]
         source = (
@@ -316,29 +371,51 @@ class SinkAudit:
         for at, span in spans.items():
             is_comparable = seen is not None and at.topic not in self._renewed
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and is_comparable else None
+            if in_table and at in self._ends_decided_since:
+                since = OffsetRange(span[1], max(span[1], self._ends_decided_since[at]))
+                in_table = replace(in_table, offsets=in_table.offsets - bitmap_of_ranges([since]))
             quarantined = (
                 self._quarantine.offsets_below(at, span[1])
-                if self._quarantine and is_comparable
+                if self._quarantine and is_comparable and not self._unread_quarantine
                 else None
             )
             witness = source.witnesses.get(at)
+            if witness is not None and self._unread_quarantine:
+                witness = replace(witness, offsets=None)
             partition, new = self._compare_partition(
                 at, span, witness, in_table, quarantined=quarantined
             )
             self._partitions.append(partition)
             lost += [finding for finding in new if finding.what == "record-lost"]
-            twice = [finding for finding in new if finding.what == "record-twice"]
-            if self._mixed or self._free_rows:
-                self._unproven += [finding.evidence for finding in twice]
-            else:
-                self._findings += twice
-            apart = ("record-lost", "record-twice")
-            self._findings += [finding for finding in new if finding.what not in apart]
+            self._note_findings_of_partition(at, new)
         self._conclude_missing_and_keyed_records(lost)
         self._conclude_skipped_records()
         self._compare_commit_counts(source)
         self._count_rows_of_all_sinks(record, seen)
         self._add_final_conclusions(seen)
+
+    def _note_findings_of_partition(self, at: TopicPartition, new: Sequence[Finding]) -> None:
+        """Note all but lost records, which are explained together."""
+        explicable = {"record-twice"} if self._mixed or self._free_rows else set[str]()
+        if at.topic in self._untold:  # all of these may be rows of an earlier topic of that name
+            explicable = {"record-twice", "record-beyond", "record-invented"}
+        for finding in new:
+            if finding.what in explicable:
+                self._unproven.append(finding.evidence)
+            elif finding.what == "record-invented" and self._may_be_compacted(at.topic):
+                self._unproven.append(f"{finding.evidence}: the topic may be compacted")
+            elif finding.what != "record-lost":
+                self._findings.append(finding)
+
+    def _may_be_compacted(self, topic: str) -> bool:
+        """Return whether Kafka may have removed records of the topic, or does not say."""
+        if topic not in self._may_have_lost:
+            try:
+                known = which_topics_are_compacted(self._settings.kafka, [topic])[topic]
+            except HeadgateError:
+                known = None
+            self._may_have_lost[topic] = known is not False
+        return self._may_have_lost[topic]
 
     def _report_expired_commits(self, record: CommitRecord) -> None:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
@@ -403,6 +480,7 @@ class SinkAudit:
                 columns,
                 self._primary.damaged,
                 rewound=find_rewound_offsets(self._allowed),
+                begins=self._begins,
                 on_progress=self._on_progress,
                 sinks_of_foreign_files=find_files_of_other_sinks(
                     self._files, self._history, self._settings.name
@@ -415,15 +493,25 @@ class SinkAudit:
         self._report_files_of_several_sinks()
         if is_comparable := sum(partition.requested for partition in seen.partitions.values()):
             self._unproven.append(f"{is_comparable} rows came again because offsets were set back")
-        if seen.foreign_rows:
-            text = f"{seen.foreign_rows} rows of others carry no coordinates"
-            theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
-            (self._remarks if seen.foreign_rows <= theirs else self._unproven).append(text)
+        self._note_rows_without_coordinates(seen.foreign_rows, self._history)
         return seen
+
+    def _note_rows_without_coordinates(
+        self, rows: int, history: History, *, prefix: str = ""
+    ) -> None:
+        """Tell of rows that say no record: as many missing records may be those."""
+        theirs = min(rows, sum(f.added_records for f in history.foreign if f.sink is None))
+        if rows == theirs:
+            text = f"{prefix}{rows} rows of others carry no coordinates"
+            self._remarks += [text] if rows else []
+            return
+        of_others = f", at most {theirs} of them of others" if theirs else ""
+        self._unproven.append(f"{prefix}{rows} rows carry no coordinates{of_others}")
+        self._nameless_rows += rows - theirs
 
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
-        seen = TableRecords(rewound=find_rewound_offsets(self._allowed))
+        seen = TableRecords(rewound=find_rewound_offsets(self._allowed), begins=self._begins)
         columns = self._settings.tables.record_columns.coordinate_columns
         if columns is None:
             self._unproven.append(
@@ -448,8 +536,10 @@ class SinkAudit:
             received, whole = self._examine_secondary_or_report(name, table, columns, seen)
             rows, complete = rows + received, complete and whole
         tables = {name: table for name, table in tables.items() if name not in self._unread}
-        decided_for = count_decided_rows_by_table(self._settings.quarantine, self._history)
-        absent = sorted({*decided_for, *self._unread} - tables.keys())
+        # A table that no retained commit decides for was filled by one that has expired.
+        absent = sorted(
+            {*names_in_ledger(self._tables, self._history), *self._unread} - tables.keys()
+        )
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._find_expired_undelivered(record)
         self._put_again = self._find_replayed_records(tables)
@@ -457,10 +547,12 @@ class SinkAudit:
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0
         if absent:
-            self._unproven.append(
+            text = (
                 f"{', '.join(absent)} cannot be examined: not there, or not to be read; "
                 f"{self._out_of_sight} rows that the ledger decided are in none of the others"
             )
+            older = "" if self._history.complete else "; what it decided before has expired"
+            self._unproven.append(f"{text}{older}")
         elif recreated := sorted(self._keyed.earlier):
             self._unproven.append(
                 f"{', '.join(recreated)}: re-created, and what had been decided for the table "
@@ -492,7 +584,7 @@ class SinkAudit:
             return self._examine_secondary(table, columns, seen)
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.has_moved():
-                raise  # it was expired or compacted away meanwhile: the audit looks again
+                raise FileRemovedMeanwhile(f"of table {name}: {error}") from error
             self._unread[name] = translate_table_error(error, f"table {name} cannot be read")
             return _Received(0, is_complete=False)
 
@@ -502,12 +594,19 @@ class SinkAudit:
         table = open_audited_table(at_rest.reader, Role.SECONDARY)
         history, name = table.history, table.history.table
         table.examine_commits_and_files(self._on_progress)
+        self.overtaken |= table.drop_findings_of_files_removed_since(self._tables.open_for_reading)
         self._files += table.files
         self._note_deleted_rows(history)
+        if decided_since := self._was_decided_since(history.current_record):
+            assert history.current_record is not None
+            for at, end in history.current_record.offsets.items():
+                self._ends_decided_since[at] = max(end, self._ends_decided_since.get(at, 0))
         self._secondaries.add(history.uuid)
         if keyed := self._keyed.is_keyed(name):
             self._keyed.examine_commits_and_rows(table)
             self._keyed.examine_keys(table)
+            if decided_since:  # its rows are newer than any replay of what the ledger had decided
+                self._keyed.tables[name].whole, self.overtaken = False, True
             columns = None
         if before := find_offsets_of_earlier_table(self._history, name, history.uuid):
             self._keyed.earlier[name] = before
@@ -515,6 +614,7 @@ class SinkAudit:
         if absent:
             self._unproven.append(f"{name} has no column {', '.join(absent)}")
             columns = None
+        nameless = seen.foreign_rows
         if columns and history.head is not None:
             scan_records(
                 table.reader,
@@ -525,10 +625,16 @@ class SinkAudit:
                 on_progress=self._on_progress,
                 into=seen,
             )
+        self._note_rows_without_coordinates(
+            seen.foreign_rows - nameless, history, prefix=f"{name}: "
+        )
         self._came |= self._find_and_remark_late_deliveries(at_rest)
         pending = check_and_count_pending_rows(
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
+        if absent:  # each row may be of any record
+            live_rows = sum(-file.records if file.deletes else file.records for file in table.files)
+            self._nameless_rows += max(0, live_rows) + pending
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
@@ -540,7 +646,7 @@ class SinkAudit:
         ):
             self._reread[history.uuid] = history.current_record.replayed.expired
         rows = sum(record.records for record in delivered) - again + pending
-        return _Received(rows, is_complete=history.complete)
+        return _Received(rows, is_complete=history.complete and not decided_since)
 
     def _remark_and_count_replayed_rows(self, name: str, delivered: Sequence[CommitRecord]) -> int:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""
@@ -582,7 +688,14 @@ class SinkAudit:
             reader.table, self._settings.name, self._settings.table.branch, record
         )
         for name, mark in marks.items():
-            for place in quarantine.places_for_table(name) if mark else ():
+            try:
+                places = quarantine.places_for_table(name) if mark else ()
+            except RetryLater:
+                raise
+            except HeadgateError as error:  # a column that people renamed
+                self._unread_quarantine = error.message
+                return {}
+            for place in places:
                 if is_given_back(place, mark):
                     replayed.setdefault(place.at, BitMap64()).add(place.offset)
         return replayed
@@ -610,6 +723,12 @@ class SinkAudit:
         others = {**self._history.others, **topics_of_other_sinks(self._history)}
         self._whole = whole = count_rows_of_all_sinks(seen, seen.others, record, others)
         self._findings += check_shared_rows(whole, self._settings.table.shared_with)
+        adopted = any(c.record.is_claim and c.record.records for c in self._history.commits)
+        if adopted and (rows := whole.surplus.get(BEFORE)):
+            self._unproven.append(
+                f"{rows} rows below where the sink began are there again: by others, or by the "
+                "claim that added their files"
+            )
         self._remarks.append(describe_totals(whole))
 
     def _read_and_replay_source(
@@ -643,7 +762,9 @@ class SinkAudit:
         for at in keyed_spans if one else ranges:
             topic = source.topics.get(at.topic)
             if topic is not None and at.partition in topic.partitions:
-                source.witnesses[at] = SourceOffsets(topic.partitions[at.partition], None)
+                span = ranges.get(at)
+                log = topic.partitions[at.partition]
+                source.witnesses[at] = SourceOffsets(log, None, span.begin if span else 0)
         if not one:
             self._unproven += [
                 f"{at}: {self._keyed.unproven_if_not_replayed}"
@@ -670,7 +791,8 @@ class SinkAudit:
         self._unproven += behind[:1]
         # A query decides what a row is: a replay would make others of its records (QUERY-15).
         by_query = any(is_record_of_query(commit.record) for commit in self._history.commits)
-        if not (self._renewed or behind or by_query or (one and seen is None)):
+        untold = self._renewed or self._untold or behind or by_query or self._unread_quarantine
+        if not (untold or (one and seen is None)):
             still = record.with_pending(
                 record.pending_commits, tuple(self._find_expired_undelivered(record))
             )
@@ -697,9 +819,9 @@ class SinkAudit:
             return SourceEvidence()
         missing = find_offsets_moved_past(self._history, self._allowed)
         for at in ranges:
-            log = source.topics[at.topic].partitions[at.partition]
+            log, span = source.topics[at.topic].partitions[at.partition], ranges[at]
             expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
-            source.witnesses[at] = SourceOffsets(log, expected)
+            source.witnesses[at] = SourceOffsets(log, expected, span.begin if span else 0)
         return source
 
     def _find_ranges_noting_unproven(
@@ -754,10 +876,11 @@ class SinkAudit:
             ("others deleted", self._removed),
             ("persons deleted", self._unlisted),
             ("the sink skipped", skipped),
+            ("rows that carry no coordinates:", self._nameless_rows),
         )
         why = [f"{who} {rows}" for who, rows in reasons if rows]
         why += [f"{expired} rows expired{untold}"] if expired else []
-        explained = self._removed + self._unlisted + skipped + expired
+        explained = self._removed + self._unlisted + skipped + expired + self._nameless_rows
         if surplus:
             lost = [*lost, _more_than_expired_finding(surplus, self._history.expired_rows)]
             missing += surplus
@@ -868,15 +991,20 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             witnesses = self._keyed.source_offsets_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
-        findings, compared = check_commits_and_count_compared(self._history, witnesses, topic_ids)
+        findings, compared, unproven = check_commits_and_count_compared(
+            self._history, witnesses, topic_ids, self._may_be_compacted
+        )
         self._findings += findings
+        self._unproven += unproven
         if compared:
             self._proven.append(f"{compared} commits {what}")
 
     def _add_final_conclusions(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)
-        if seen is not None and not self._renewed and not surplus:
-            where = "in the table and its quarantine" if self._quarantine else "in the table"
+        doubtful = self._renewed or self._untold or self._nameless_rows
+        if seen is not None and not (doubtful or surplus):
+            both = self._quarantine and not self._unread_quarantine
+            where = "in the table and its quarantine" if both else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
         (self._remarks if self._prove_completeness() else self._unproven).extend(self._expired)
@@ -887,6 +1015,8 @@ class SinkAudit:
         if self._keyed.takes_all_records:
             return not self._findings and self._keyed.proves_completeness(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
+        if self._keyed.not_there or self._untold:  # no partition counts what that may hide as lost
+            return False
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)
             but = ", except those that moved offsets skip" if forward else ""
@@ -903,6 +1033,13 @@ class SinkAudit:
 
     def to_report(self) -> AuditReport:
         history = self._history
+        if self.overtaken:
+            lost = [finding for finding in self._findings if finding.what == "record-lost"]
+            self._findings = [finding for finding in self._findings if finding not in lost]
+            self._unproven += [
+                "tables moved on while they were read: some rows could not be compared",
+                *(finding.evidence for finding in lost),
+            ]
         return AuditReport(
             sink=self._settings.name,
             table=self._settings.table.identifier,
@@ -918,11 +1055,13 @@ class SinkAudit:
             rows=self._whole.rows if self._whole else None,
             distinct=self._whole.distinct if self._whole else None,
             surplus=self._whole.surplus if self._whole else {},
-            quarantined_rows=self._quarantine.rows if self._quarantine else None,
+            quarantined_rows=self._quarantine.rows
+            if self._quarantine and not self._unread_quarantine
+            else None,
             skipped_records=self._skipped_record_count,
             partitions=tuple(self._partitions),
             # What was disproved must not be listed as proven next to the finding.
-            proven=() if self._findings else tuple(self._proven),
+            proven=() if self._findings or self.overtaken else tuple(self._proven),
             unproven=(*self._unproven, *self._expired),
             findings=tuple(self._findings),
             remarks=tuple(self._remarks),

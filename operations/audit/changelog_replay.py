@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -547,10 +548,14 @@ def ends_of_doubtful_deletes(
 @dataclass(slots=True)
 class OtherRecords:
     """Offsets of records that are of no table of a replay: the sink passed over those ``let_go``,
-    and what the ``absent`` ones came to nobody can see. The rest is rows of other tables."""
+    and what the ``absent`` ones came to nobody can see. The rest is rows of other tables.
+
+    ``not_replayed``: by keyed table without a replay, how many of the ``absent`` are its.
+    """
 
     let_go: dict[TopicPartition, BitMap64] = field(default_factory=dict)
     absent: dict[TopicPartition, BitMap64] = field(default_factory=dict)
+    not_replayed: Counter[str] = field(default_factory=Counter)
 
 
 class RoutedSplit:
@@ -586,6 +591,7 @@ class RoutedSplit:
                 self._note_offsets(self._others.absent, some.filter(~delivered))
             elif self._routing.key_of(target.table):
                 self._note_offsets(self._others.absent, some)
+                self._others.not_replayed[target.table] += len(some.offsets)
             elif self._handling.tombstones is Disposal.SKIP:
                 self._note_offsets(self._others.let_go, _tombstones_of(some))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -12,6 +13,11 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit.report import Finding
 from headgate.tables.storage.read_ahead import read_ahead_in_order
+
+# A warehouse may lie below a folder of that name, too: what a sink puts next below its own counts.
+_FOLDER_OF_SINK = re.compile(
+    r".*/headgate/(?P<sink>[^/]+)/(?:\d+-[^/]+|compacted|reread|replayed-[0-9a-f]+)/"
+)
 
 OnProgress = Callable[[str, int, int], None]
 """Receives what is being done, how much of it is done, and how much there is."""
@@ -129,9 +135,8 @@ def _sink_of_each_data_file(
 
 def sink_of_path(path: str) -> SinkName | None:
     """Return the sink in whose folder the file lies, if it is one's."""
-    _, folder, below = path.rpartition("/headgate/")
-    name, deeper, _ = below.partition("/")
-    return SinkName(name) if folder and deeper else None
+    inside = _FOLDER_OF_SINK.match(path)
+    return SinkName(inside["sink"]) if inside else None
 
 
 class LiveFilesCheck(NamedTuple):

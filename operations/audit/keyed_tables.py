@@ -272,6 +272,8 @@ class KeyedTables:
     """By table that was created again, how far the one before was filled."""
     others: dict[str, OtherRecords] = field(default_factory=dict)
     """By topic, which was compared whole, the records that are of no keyed table."""
+    not_there: set[str] = field(default_factory=set)
+    """Keyed tables that records of the source lead to, and that could not be examined."""
 
     @property
     def takes_all_records(self) -> bool:
@@ -425,6 +427,12 @@ class KeyedTables:
                         earlier = self.earlier.get(name, Offsets())
                         self.tables[name].result = source_replay.compare_table(number, earlier)
                 self.others.update(dict.fromkeys({at.topic for at in source.ranges}, others))
+                self.not_there.update(others.not_replayed.keys() - self.tables.keys())
+                self.conclusions.unproven += [
+                    f"{name}: {records} records of the source lead to it, and it cannot be compared"
+                    for name, records in sorted(others.not_replayed.items())
+                    if name in self.not_there
+                ]
 
     @contextmanager
     def _noting_unproven_on_error(self, *names: str) -> Iterator[None]:
@@ -490,7 +498,7 @@ class KeyedTables:
         """Return the source's records as the one table's replay read them, where none is gone."""
         results = [table.result for table in self.tables.values() if table.result]
         return {
-            at: SourceOffsets(witnesses[at].log, offsets)
+            at: replace(witnesses[at], offsets=offsets)
             for result in results
             for at, offsets in result.read.offsets.items()
             if compacted.get(at.topic) is False

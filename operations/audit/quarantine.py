@@ -25,6 +25,7 @@ from headgate.operations.audit.source_compare import (
 )
 from headgate.operations.audit.table_checks import (
     AuditedTable,
+    FileRemovedMeanwhile,
     Role,
     check_and_count_pending_rows,
     find_late_deliveries,
@@ -47,6 +48,8 @@ class QuarantineEvidence:
 
     ``came``: what expired, and is there all the same. ``refused``: records that became no rows
     though a route names a table for them, by that table (empty: its name was not noted).
+    ``unread``: why its rows cannot be read here; then nothing is known of its records.
+    ``overtaken``: files were removed in order while it was read.
     """
 
     history: History
@@ -57,6 +60,8 @@ class QuarantineEvidence:
     pending: TableRecords = field(default_factory=TableRecords)
     remarks: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    unread: str = ""
+    overtaken: bool = False
 
     def offsets_below(self, at: TopicPartition, end: int) -> BitMap64:
         """Return the partition's offsets below the table's; more may wait there (rule
@@ -72,9 +77,14 @@ class QuarantineEvidence:
 
 
 def check_quarantine(
-    tables: SinkTables, primary: History, on_progress: OnProgress
+    tables: SinkTables,
+    primary: History,
+    on_progress: OnProgress,
+    recreated_topics: Collection[str] = (),
 ) -> QuarantineEvidence:
     """Examine the quarantine. ``primary`` is what the sink's own table says.
+
+    ``recreated_topics``: those that may have been, so that an offset may mean two records.
 
     Raises what loading a table raises.
     """
@@ -82,9 +92,18 @@ def check_quarantine(
     settings, uuid = tables.settings, primary.uuid
     with tables.open_for_reading(settings.quarantine.table) as at_rest:
         table = open_audited_table(at_rest.reader, Role.QUARANTINE)
-        evidence = _examine_quarantine(
-            table, at_rest, primary, on_progress, routed=bool(settings.tables)
-        )
+        try:
+            evidence = _examine_quarantine(
+                table, at_rest, primary, on_progress, routed=bool(settings.tables)
+            )
+        except FileNotFoundError as error:
+            if not at_rest.reader.has_moved():
+                raise
+            raise FileRemovedMeanwhile(f"of the quarantine: {error}") from error
+        evidence.overtaken = table.drop_findings_of_files_removed_since(tables.open_for_reading)
+        seen = evidence.records.partitions.items()
+        comparable = {at: some for at, some in seen if at.topic not in recreated_topics}
+        table.findings += _check_offsets(table.history, comparable)
     own = table.history.uuid
     evidence.remarks += [*table.remarks, *_describe_former_quarantines(primary, own)]
     evidence.findings = table.findings_with_prefix(f"quarantine {table.history.table}: ")
@@ -118,14 +137,17 @@ def _examine_quarantine(
         left_out = (
             table.damaged | find_files_of_other_sinks(table.files, history, record.sink).keys()
         )
-        evidence.records = scan_records(
-            table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
-        )
-        if routed:
-            evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
+        try:
+            evidence.records = scan_records(
+                table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
+            )
+            if routed:
+                evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
+        except (ValueError, NotImplementedError) as error:  # a column that people renamed
+            evidence.unread, evidence.records = str(error), TableRecords()
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
-    table.findings += _check_offsets(history, evidence.records.partitions)
-    check_and_count_pending_rows(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
+    columns = None if evidence.unread else COLUMNS
+    check_and_count_pending_rows(table, at_rest, primary, columns=columns, into=evidence.pending)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     return evidence
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -75,6 +75,21 @@ def _is_first_claim(record: CommitRecord) -> bool:
     return record.is_claim and record.transaction.epoch == 1
 
 
+def find_offsets_never_read_below(
+    history: History, began: Mapping[TopicPartition, int | None]
+) -> dict[TopicPartition, int]:
+    """Return the offsets below which the sink has read nothing, so that rows there are others'.
+
+    A claim may have gone back below where the sink began, by a person or a policy.
+    """
+    claims = [commit.record.offsets for commit in history.commits if commit.record.is_claim]
+    return {
+        at: min([begin, *(offsets.get(at, begin) for offsets in claims)])
+        for at, begin in began.items()
+        if begin
+    }
+
+
 def find_offsets_moved_past(
     history: History, moves: Sequence[OffsetMove]
 ) -> dict[TopicPartition, BitMap64]:
@@ -104,10 +119,14 @@ def find_rewound_offsets(moves: Sequence[OffsetMove]) -> dict[TopicPartition, Bi
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """One partition as the source shows it now: its log, and the offsets that hold records."""
+    """One partition as the source shows it now: its log, and the offsets that hold records.
+
+    ``begin``: below it, it was not read, since where the sink began is unknown.
+    """
 
     log: OffsetRange
     offsets: BitMap64 | None
+    begin: int = 0
 
 
 @dataclass(slots=True)
@@ -207,7 +226,8 @@ def compare_partition(
         produced = len(witness.offsets)
         if inside is not None:
             missing = witness.offsets - inside - (deleted or BitMap64())
-            extra = offsets_between(inside, witness.log.begin, end) - witness.offsets
+            first = max(witness.log.begin, witness.begin)
+            extra = offsets_between(inside, first, end) - witness.offsets
             lost, invented = len(missing), len(extra)
             findings += difference_findings(
                 "record-lost", f"{at}: in the source, not in the table", missing
@@ -272,16 +292,29 @@ def difference_findings(what: str, where: str, offsets: BitMap64) -> list[Findin
     return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
 
 
+class CommitCounts(NamedTuple):
+    """What is wrong with commits, how many were compared, and of which topics nothing tells."""
+
+    findings: list[Finding]
+    compared: int
+    unproven: list[str]
+
+
 def check_commits_and_count_compared(
     history: History,
     witnesses: Mapping[TopicPartition, SourceOffsets],
     topic_ids: Mapping[str, TopicId],
-) -> tuple[list[Finding], int]:
-    """Compare each commit's rows with the records in its ranges; also count compared commits."""
+    may_be_compacted: Callable[[str], bool] = lambda _: False,
+) -> CommitCounts:
+    """Compare each commit's rows with the records in its ranges; also count compared commits.
+
+    Of topics that ``may_be_compacted``, which is asked for where records are absent, the source may
+    hold fewer.
+    """
     findings: list[Finding] = []
-    compared = 0
+    compared, fewer = 0, 0
     if not witnesses or history.current_record is None:
-        return findings, compared
+        return CommitCounts(findings, compared, [])
     stored = (
         history.current_record.offsets
     )  # what lies beyond it (offsets were set back) was not read
@@ -303,6 +336,10 @@ def check_commits_and_count_compared(
             if is_record_of_query(record):
                 compared -= 1  # QUERY-15: its skipped offsets may hold none, its rows are its own
                 continue
+            topics = {at.topic for at in ranges}
+            if source < record.source_record_count and any(map(may_be_compacted, topics)):
+                compared, fewer = compared - 1, fewer + 1
+                continue
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
             changed = record.source_record_count - record.quarantined - record.skipped
             what = "changes" if record.keys else "rows"
@@ -314,13 +351,14 @@ def check_commits_and_count_compared(
                     f"but the source holds {source} records in {spans}",
                 )
             )
-    return findings, compared
+    text = f"{fewer} commits count more records than the source holds: it may be compacted"
+    return CommitCounts(findings, compared, [text] if fewer else [])
 
 
 def _is_retained(witness: SourceOffsets | None, span: OffsetRange) -> bool:
     if witness is None or witness.offsets is None:
         return False
-    return span.begin >= witness.log.begin
+    return span.begin >= max(witness.log.begin, witness.begin)
 
 
 def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
@@ -335,6 +373,7 @@ def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
 
 
 OFFSETS_SET = "offsets set"
+BEFORE = "others before the sink began"
 UNEXPLAINED = "unexplained"
 
 
@@ -342,7 +381,7 @@ UNEXPLAINED = "unexplained"
 class WholeTable:
     """Rows with coordinates of the sink's partitions, the distinct records, and the surplus.
 
-    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, or unknown.
+    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, ``BEFORE``, or unknown.
     """
 
     rows: int = 0
@@ -365,8 +404,9 @@ def count_rows_of_all_sinks(
     for at in record.offsets:
         seen = own.partitions.get(at, SeenOffsets())
         whole.add_surplus(OFFSETS_SET, seen.requested)
+        whole.add_surplus(BEFORE, seen.before)
         whole.add_surplus(UNEXPLAINED, seen.twice)
-        whole.rows += len(seen.offsets) + seen.requested + seen.twice
+        whole.rows += len(seen.offsets) + seen.requested + seen.before + seen.twice
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
             if _may_be_same_topic(at, record, their_topics.get(sink, {})):

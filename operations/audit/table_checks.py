@@ -6,7 +6,8 @@ steps; their roles say what their commits must look like.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
@@ -163,13 +164,31 @@ def find_offset_moves(history: History) -> Iterator[OffsetMove]:
 
 
 def find_recreated_topics(history: History) -> frozenset[str]:
-    """Return topics that were re-created in between: the same offsets stand for other records."""
-    return frozenset(
+    """Return topics that were re-created in between: the same offsets stand for other records.
+
+    The record names those of which that has expired.
+    """
+    record = history.current_record
+    noted = (record.recreated_topics if record else None) or ""
+    return frozenset(filter(None, noted.split(","))) | frozenset(
         topic
         for before, after in pairwise(history.commits)
         for topic in before.record.topic_ids.keys() & after.record.topic_ids.keys()
         if topic != QUERY_TOPIC and _is_topic_recreated(before.record, after.record, topic)
     )
+
+
+def find_topics_of_unknown_identity(history: History) -> frozenset[str]:
+    """Return topics of which neither record nor history tells whether they were re-created.
+
+    A topic's id changes with a claim only, and the first epoch has had one.
+    """
+    record = history.current_record
+    if record is None or record.recreated_topics is not None or history.complete:
+        return frozenset()
+    oldest = history.commits[0].record if history.commits else record
+    known = oldest.transaction.epoch <= 1
+    return frozenset() if known else frozenset(record.topic_ids) - {QUERY_TOPIC}
 
 
 def _is_topic_recreated(one: CommitRecord, two: CommitRecord, topic: str) -> bool:
@@ -209,6 +228,10 @@ class Role(Enum):
         return self in {Role.SECONDARY, Role.QUARANTINE}
 
 
+class FileRemovedMeanwhile(FileNotFoundError):
+    """A file is gone that the table named when it was opened, and it has moved since."""
+
+
 @dataclass(slots=True)
 class AuditedTable:
     """A table as it is now, and what was found in it."""
@@ -231,6 +254,23 @@ class AuditedTable:
             self.findings += check_files_of_commits(self.reader, self.history, on_progress)
             live, self.damaged = check_live_files(self.reader, self.files, on_progress)
             self.findings += live
+
+    def drop_findings_of_files_removed_since(
+        self, open_now: Callable[[str], AbstractContextManager[TableAtRest]]
+    ) -> bool:
+        """Drop missing files that the table names no more: a compaction or expiry removed them.
+
+        Returns whether there were any: the rest of what was read does not fit then.
+        """
+        missing = [finding for finding in self.findings if finding.what == "file-missing"]
+        if not missing or not self.reader.has_moved():
+            return False
+        with open_now(self.history.table) as now:
+            removed = self.damaged - {file.path for file in now.reader.live_files()}
+        begins = tuple(f"{path} (" for path in removed)
+        in_order = [finding for finding in missing if finding.evidence.startswith(begins)]
+        self.findings = [finding for finding in self.findings if finding not in in_order]
+        return bool(in_order)
 
     def findings_with_prefix(self, prefix: str) -> list[Finding]:
         """Return the findings with the table's name, or what else says which one it is."""

@@ -40,18 +40,28 @@ class SeenOffsets:
     """The offsets of one partition that the table holds, and those that it holds repeatedly.
 
     ``rewound``: offsets that a person told the sink to read again; repeated rows of theirs count in
-    ``requested``, not in ``twice``.
+    ``requested``, not in ``twice``. ``begin``: below it others wrote rows, and not the sink;
+    repeated ones count in ``before``.
     """
 
     offsets: BitMap64 = field(default_factory=BitMap64)
     rewound: BitMap64 = field(default_factory=BitMap64)
+    begin: int = 0
     twice: int = 0
     requested: int = 0
+    before: int = 0
     examples: list[tuple[int, str]] = field(default_factory=list)
     """Some repeated offsets, each with a file that repeats it."""
 
     def add_row_offsets(self, offsets: pa.Int64Array, path: str) -> None:
         """Count the rows of one file; ``offsets`` has no nulls."""
+        if self.begin:
+            is_before = pc.less(offsets, self.begin)
+            before = offsets.filter(is_before)
+            of_others = bitmap_of(before)
+            self.before += len(before) - len(of_others - self.offsets)
+            self.offsets |= of_others
+            offsets = offsets.filter(pc.invert(is_before))
         fresh = bitmap_of(offsets)
         again = fresh & self.offsets
         requested = again & self.rewound
@@ -78,12 +88,14 @@ class TableRecords:
 
     partitions: dict[TopicPartition, SeenOffsets] = field(default_factory=dict)
     rewound: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     foreign_rows: int = 0
     others: dict[SinkName, TableRecords] = field(default_factory=dict)
 
     def get_or_add_offsets_of(self, at: TopicPartition) -> SeenOffsets:
         if at not in self.partitions:
-            self.partitions[at] = SeenOffsets(rewound=self.rewound.get(at, BitMap64()))
+            rewound = self.rewound.get(at, BitMap64())
+            self.partitions[at] = SeenOffsets(rewound=rewound, begin=self.begins.get(at, 0))
         return self.partitions[at]
 
 
@@ -101,6 +113,7 @@ def scan_records(
     skipped_files: frozenset[str],
     *,
     rewound: Mapping[TopicPartition, BitMap64],
+    begins: Mapping[TopicPartition, int] | None = None,
     on_progress: OnProgress,
     sinks_of_foreign_files: Mapping[str, SinkName] | None = None,
     into: TableRecords | None = None,
@@ -114,7 +127,7 @@ def scan_records(
     """
     count, every_file = reader.scan([name for name in columns if name])
     files = (file for file in every_file if file.path not in skipped_files)
-    records = into or TableRecords(rewound=rewound)
+    records = into or TableRecords(rewound=rewound, begins=begins or {})
 
     def read_if_small(file: FileRows) -> tuple[FileRows, list[pa.RecordBatch] | None]:
         small = file.size_bytes <= _BYTES_READ_AHEAD

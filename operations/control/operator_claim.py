@@ -104,6 +104,7 @@ def make_first_record(
         coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
         offsets=Offsets(offsets),
         topic_ids={name: state.topic_id for name, state in topics.items()},
+        recreated_topics="",
         **facts,
     )
 

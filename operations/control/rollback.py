@@ -306,6 +306,7 @@ def carry_out_rollback(settings: SinkSettings, plan: RollbackPlan) -> None:
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
         cohorts=plan.record.cohorts,
+        recreated_topics=plan.record.recreated_topics,
         **(_pending_fields_after_rollback(settings.quarantine, goal) if settings.tables else {}),
     )
     back = RollbackSnapshot(plan.target_snapshot_id, plan.kept_as, KEPT_MS)

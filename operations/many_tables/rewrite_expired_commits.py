@@ -31,7 +31,10 @@ from headgate.operations.access.open_secondary_tables import (
     require_unkeyed,
 )
 from headgate.operations.audit.files import find_which_were_delivered
-from headgate.operations.audit.table_checks import find_recreated_topics
+from headgate.operations.audit.table_checks import (
+    find_recreated_topics,
+    find_topics_of_unknown_identity,
+)
 from headgate.operations.audit.table_records import (
     TableRecords,
     bitmap_of_ranges,
@@ -131,7 +134,8 @@ class _RewriteSession:
         self._settings = tables.settings
         self._tables = FilledTables(tables)
         self._columns = columns
-        self._renewed = find_recreated_topics(self._tables.ledger_reader.history())
+        history = self._tables.ledger_reader.history()
+        self._renewed = find_recreated_topics(history) | find_topics_of_unknown_identity(history)
         record = self._tables.ledger.record
         self._expired = (
             tuple(
@@ -281,8 +285,9 @@ class _RewriteSession:
         there = _records_in_both(expired, present)
         if again := sorted(self._renewed & {at.topic for at in there}):
             raise RereadRefused(
-                f"{', '.join(again)} was re-created since the sink began: offsets name two "
-                "records, and which of them the table has cannot be told",
+                f"{', '.join(again)} was re-created since the sink began, or its ledger does not "
+                "show any more that it was not: offsets name two records, and which of them the "
+                "table has cannot be told",
                 _ELSEWISE,
             )
         gone = self._find_deleted_records(reader, expired, came, there)

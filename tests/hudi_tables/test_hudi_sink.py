@@ -133,7 +133,9 @@ def operate(sink: HudiSink) -> None:
         well(sink, command)
     told = well(sink, "audit", "--accept-unproven")
     assert "2,700 rows of 2,700 different records\n          older snapshots have expired" in told
-    assert "unproven  1 rows of others carry no coordinates" in told  # whose commit was archived
+    assert (
+        "unproven  1 rows carry no coordinates" in told
+    )  # those of others, whose commit was archived
     assert told.count("unproven") == 1, told
     assert_served_without_rollback(load(sink.file), 2_700)
     for command, *more in (["rollback", "1.1"], ["maintain"], ["delete", "--where", "id = 1"]):

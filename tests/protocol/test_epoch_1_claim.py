@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocol.coordinating import Coordinator
+import pytest
+from protocol.coordinating import EPOCH, Coordinator
 from protocol.values import (
     ALICE,
     COORDINATOR,
@@ -17,16 +18,18 @@ from protocol.values import (
     gain,
     offsets,
     record,
+    status,
     topics,
     view,
 )
 
 from headgate.control_protocol.events import EndCommit, StartCommit
+from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.machine_io import Append, Stop
 from headgate.control_protocol.ports import CommitAttempt, Lineage
 from headgate.coordinator.inputs_and_actions import CommitTable, LeadershipGained, Look
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy, RollbackPolicy
 
 
 def test_a_leader_reads_table_and_sources_and_then_claims_with_an_empty_snapshot() -> None:
@@ -165,3 +168,25 @@ def test_epoch_1_what_a_person_stopped_is_not_claimed() -> None:
     assert told.error.code == "HG-235"
     assert "ann@one" in told.error.message
     assert coordinator.state.phase is Phase.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("stored", "claimed"), [(None, None), ("", P0.topic), ("another", f"another,{P0.topic}")]
+)
+def test_that_a_topic_was_re_created_is_carried_on(stored: str | None, claimed: str | None) -> None:
+    """``None``: an older release has claimed, and not said what was before."""
+    of_another = {P0.topic: TopicId("another")}
+    before = replace(record(3, 1, offsets(10, 20)), topic_ids=of_another, recreated_topics=stored)
+    earliest = CoordinatorSettings(on_topic_recreated=OffsetPolicy.EARLIEST)
+    assert claim_of(Coordinator(view(before), earliest)).record.recreated_topics == claimed
+    assert claim_of(Coordinator(view(None))).record.recreated_topics == ""
+
+    after = replace(record(EPOCH - 1, 1, offsets(10, 20)), recreated_topics=claimed)
+    assert claim_of(Coordinator(view(after))).record.recreated_topics == claimed
+    coordinator = Coordinator.at(Phase.COLLECTING, table=view(after))
+    number = coordinator.term.closing_transaction_number
+    said = status(number, {P0: (10, 12), P1: (20, 20)}, written_in=(EPOCH, number))
+    coordinator.hears(said, ALICE, transaction=number)
+    coordinator.until(Phase.COMMITTING)
+    assert coordinator.attempt.record.recreated_topics == claimed
+    assert after.with_position_of(before).recreated_topics == stored

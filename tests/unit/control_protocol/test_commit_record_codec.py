@@ -72,6 +72,7 @@ RECORDS = st.builds(
     pending_commits=st.lists(PENDING_COMMITS).map(tuple),
     expired=st.lists(PENDING_COMMITS).map(tuple),
     routing=st.none() | TEXT,
+    recreated_topics=st.none() | TEXT,
     cohorts=st.dictionaries(
         TEXT,
         st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=3).map(sorted).map(tuple),

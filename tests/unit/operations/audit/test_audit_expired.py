@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyroaring import BitMap64
 from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
 
@@ -280,6 +281,103 @@ def test_a_rollback_stays_one(filled: FilledTable, beside: Beside) -> None:
     filled.table.manage_snapshots().rollback_to_snapshot(second).commit()
     two_foreign_commits(filled)
     assert "rolled-back" in findings(beside(TWENTY))
+
+
+# ------------------------------------------------------------ rows that say no record of the source
+
+
+@pytest.mark.parametrize("rows", [5, 4])
+def test_as_many_records_as_rows_without_coordinates_are_not_known_to_be_lost(
+    filled: FilledTable, beside: Beside, rows: int
+) -> None:
+    """The columns came when the sink had run for a while."""
+    nameless = pa.Table.from_pylist([dict.fromkeys(ARROW.names)] * rows, ARROW)
+    files = list(_dataframe_to_data_files(filled.table.metadata, nameless, filled.table.io))
+    filled.commit(filled.record(1, 0, {0: 0}))
+    filled.commit(filled.record(1, 1, {0: 5}, rows), files)
+    filled.write(1, 2, {0: 10}, [(0, o) for o in range(5, 10)])
+    report = beside({0: range(10)})
+    assert f"{rows} rows carry no coordinates" in report.unproven
+    assert ("record-lost" in findings(report)) == (rows < 5)
+
+
+# ----------------------------------------------------------------- what the source has let go since
+
+
+@pytest.mark.parametrize("compacted", [True, None, False])
+def test_records_that_kafka_has_compacted_away_are_not_invented(
+    filled: FilledTable, beside: Beside, monkeypatch: pytest.MonkeyPatch, compacted: bool | None
+) -> None:
+    """``None``: who reads a topic need not see its settings."""
+    filled.good_start()
+    told = {TOPIC: compacted}
+    monkeypatch.setattr(auditing, "which_topics_are_compacted", lambda *_: told)
+    report = beside({0: [0, 1, 2, 4, 6, 8, 9], 1: range(10)})
+    if compacted is False:
+        assert findings(report) == {"record-invented", "commit-count"}
+        return
+    assert report.findings == ()
+    assert any("offsets 3, 5, 7: the topic may be compacted" in text for text in report.unproven)
+    assert any("2 commits count more records" in text for text in report.unproven)
+    assert report.verdict is Verdict.NOT_PROVEN
+
+
+# ------------------------------------------------------------------ what was there before the sink
+
+
+@pytest.mark.parametrize("doubled", [3, 8])
+def test_only_what_is_doubled_below_where_the_sink_began_is_by_others(
+    filled: FilledTable, beside: Beside, doubled: int
+) -> None:
+    """A connector that may double rows has filled the table before, and its rows say the record."""
+    filled.append(filled.files([(0, o) for o in range(5)]))
+    filled.append(filled.files([(0, o) for o in range(3, 8)]))
+    filled.commit(filled.record(1, 0, {0: 8}))
+    filled.write(1, 1, {0: 10}, [(0, 8), (0, 9)])
+    filled.append(filled.files([(0, doubled)]))
+    report = beside({0: range(10)})
+    assert findings(report) == ({"record-twice"} if doubled == 8 else set())
+    assert report.surplus["others before the sink began"] == (2 if doubled == 8 else 3)
+    assert not any("twice" in text for text in report.proven)
+
+
+# ------------------------------------------------------------- whether a topic was re-created, too
+
+
+@pytest.mark.parametrize("noted", [None, TOPIC])
+def test_rows_of_an_earlier_topic_are_not_held_against_the_sink(
+    filled: FilledTable, beside: Beside, noted: str | None
+) -> None:
+    """``None``: an older release has not noted it."""
+    filled.topic_id = TopicId("of-before")
+    filled.good_start()
+    filled.topic_id = TopicId("topic-id-1")
+    filled.commit(filled.record(2, 0, {0: 0, 1: 0}, recreated_topics=noted))
+    rows = [(p, o) for p in (0, 1) for o in range(4)]
+    newest = filled.write(2, 1, {0: 4, 1: 4}, rows, recreated_topics=noted)
+    expire_before(filled, newest)
+    report = beside({0: range(4), 1: range(4)})
+    assert report.findings == ()
+    assert any(text.startswith(TOPIC) and "re-created" in text for text in report.unproven)
+    assert not any("twice" in text or "every record" in text for text in report.proven)
+
+
+def test_what_is_lost_is_so_whatever_was_there_before(filled: FilledTable, beside: Beside) -> None:
+    filled.good_start()
+    claim = filled.commit(filled.record(2, 0, {0: 10, 1: 10}))
+    filled.write(2, 1, {0: 12, 1: 10}, [(0, 10)], records=1)
+    expire_before(filled, claim)
+    assert "record-lost" in findings(beside({0: range(12), 1: range(10)}))
+
+
+def test_where_the_record_says_that_none_was_all_is_proven(
+    filled: FilledTable, beside: Beside
+) -> None:
+    filled.good_start()
+    claim = filled.commit(filled.record(2, 0, {0: 10, 1: 10}, recreated_topics=""))
+    filled.write(2, 1, {0: 11, 1: 10}, [(0, 10)], recreated_topics="")
+    expire_before(filled, claim)
+    assert beside(ELEVEN).verdict is Verdict.WELL
 
 
 # ------------------------------------------------------------------------ another sink fills it too

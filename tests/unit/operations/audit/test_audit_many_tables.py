@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from unit.operations.audit.test_audit_pending_commits import ASIDE, Owing
 from unit.operations.filled_table import FilledTable, sink_file_text
 from unit.operations.many_tables.test_rewrite_expired_commits import expires
-from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, shop_settings
+from unit.operations.routed_shop import AT, CLICKS, LEDGER, ORDERS, Shop, expire, shop_settings
 
 from headgate.config.load import parse
 from headgate.config.multi_table_settings import OneTableSettings
@@ -24,11 +24,15 @@ from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.identifiers import TopicId, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
+from headgate.control_protocol.table_history import History
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.audit import audit as auditing
 from headgate.operations.audit.audit import audit
+from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.audit.table_checks import AuditedTable
 from headgate.operations.many_tables.replay_quarantined import replay_tables
+from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 Beside = Callable[[int], AuditReport]
@@ -130,10 +134,7 @@ def late(shop: Shop, *, snapshots_expire: bool = False) -> None:
         shop.commits({CLICKS: [6]})
         table = shop.catalog.load_table(CLICKS)
         table.overwrite(table.scan().to_arrow())
-        table = shop.catalog.load_table(CLICKS)
-        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
-        table.maintenance.expire_snapshots().by_ids(gone).commit()
+        expire(shop, CLICKS)
 
 
 @pytest.mark.parametrize("snapshots_expire", [False, True])
@@ -179,6 +180,117 @@ def test_what_a_former_quarantine_was_delivered_is_not_expired(
     assert says(report.unproven, "2 rows of transaction 1.3", "is gone, and may have received them")
 
 
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_quarantine_that_cannot_be_read_accuses_nobody(
+    shop: Shop, settings: SinkSettings, beside: Beside, *, replayed: bool
+) -> None:
+    shop.diverts({CLICKS: {3: GOOD}})
+    if replayed:
+        replay_tables(settings, [CLICKS])
+    with shop.catalog.load_table(settings.quarantine.table).update_schema() as update:
+        update.rename_column("offset", "kafka_offset")
+    report = beside(4)
+    assert report.findings == ()
+    assert says(report.unproven, "the quarantine cannot be read here", "offset")
+    assert (report.quarantined_rows, report.sum_over_partitions("lost")) == (None, None)
+    assert not says(report.proven, "its quarantine") and not says(report.proven, "every record")
+
+
+def test_rows_of_a_table_without_coordinates_may_be_the_missing_records(
+    shop: Shop, beside: Beside
+) -> None:
+    with shop.catalog.load_table(CLICKS).update_schema() as update:
+        update.rename_column("offset", "kafka_offset")
+    report = beside(3)
+    assert report.findings == ()
+    assert says(report.unproven, "1 records of the source are absent", "carry no coordinates: 1")
+    assert not says(report.proven, "twice")
+    assert "record-lost" in findings(beside(4)), "one more than it has"
+
+
+# ------------------------------------------------------------------------- what moves meanwhile
+
+
+def rewritten(shop: Shop, name: str) -> None:
+    """Its rows are in other files now, and the old ones are removed."""
+    table = shop.catalog.load_table(name)
+    old = [task.file.file_path for task in table.scan().plan_files()]
+    table.overwrite(table.scan().to_arrow())
+    for path in old:
+        table.io.delete(path)
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1, Verdict.WELL), (3, Verdict.NOT_PROVEN)])
+@pytest.mark.parametrize("in_quarantine", [False, True])
+def test_files_that_a_compaction_removes_meanwhile_are_not_missing(
+    shop: Shop,
+    beside: Beside,
+    monkeypatch: pytest.MonkeyPatch,
+    times: int,
+    verdict: Verdict,
+    *,
+    in_quarantine: bool,
+) -> None:
+    """The ledger rests; a file that is gone, and that the table still names, stays missing."""
+    shop.diverts({CLICKS: {3: GOOD}})
+    name = shop.settings.quarantine.table if in_quarantine else ORDERS
+    examine, tries = AuditedTable.examine_commits_and_files, [rewritten] * times
+
+    def raced(self: AuditedTable, on_progress: OnProgress) -> None:
+        if self.history.table == name and tries:
+            tries.pop()(shop, name)
+        examine(self, on_progress)
+
+    monkeypatch.setattr(AuditedTable, "examine_commits_and_files", raced)
+    report = beside(4)
+    assert (report.findings, report.verdict) == ((), verdict)
+    (task, *_) = shop.catalog.load_table(name).scan().plan_files()
+    shop.catalog.load_table(name).io.delete(task.file.file_path)
+    shop.catalog.load_table(name).transaction().set_properties({"a": "b"}).commit_transaction()
+    assert "file-missing" in findings(beside(4))
+
+
+def test_what_is_delivered_after_the_ledger_was_read_is_not_beyond_it(
+    shop: Shop, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy sink: each try sees a later delivery."""
+    open_all = auditing.open_every_table
+
+    def busy(tables: SinkTables, history: History) -> Any:
+        shop.commits({ORDERS: [shop.next_offset]})
+        return open_all(tables, history)
+
+    monkeypatch.setattr(auditing, "open_every_table", busy)
+    report = beside(3)
+    assert (report.findings, report.verdict) == ((), Verdict.WELL)
+
+
+def test_what_the_ledger_never_decided_is_beyond_it(shop: Shop, beside: Beside) -> None:
+    before = shop.ledger.read().tag
+    assert before is not None
+    shop.commits({ORDERS: [3]})
+    ledger = shop.catalog.load_table(LEDGER)
+    ledger.manage_snapshots().rollback_to_snapshot(before).commit()
+    shop.catalog.load_table(LEDGER).manage_snapshots().remove_tag("headgate-shop").commit()
+    shop.catalog.load_table(LEDGER).manage_snapshots().create_tag(before, "headgate-shop").commit()
+    assert "record-beyond" in findings(beside(3))
+
+
+# ------------------------------------------------------------------------------ what is not there
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_a_table_that_is_gone_is_named_when_what_filled_it_has_expired(
+    shop: Shop, settings: SinkSettings, beside: Beside, *, has_key: bool
+) -> None:
+    shop.commits({ORDERS: [3]})
+    expire(shop, LEDGER)
+    assert beside(4).verdict is Verdict.WELL
+    shop.catalog.drop_table(CLICKS)
+    asked = keyed(settings) if has_key else settings
+    assert says(audit(asked, with_source=False).unproven, f"{CLICKS} cannot be examined")
+
+
 # ------------------------------------------------------------------------ what others deleted there
 
 
@@ -194,10 +306,7 @@ def test_rows_that_an_engine_deleted_from_a_routed_table_are_no_loss(
 def test_so_it_is_when_that_has_expired(shop: Shop, beside: Beside) -> None:
     shop.catalog.load_table(ORDERS).delete("offset = 1")
     shop.commits({ORDERS: [3], CLICKS: [4]})
-    table = shop.catalog.load_table(ORDERS)
-    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
-    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    expire(shop, ORDERS)
     report = beside(5)
     assert report.findings == ()
     assert report.verdict is Verdict.NOT_PROVEN

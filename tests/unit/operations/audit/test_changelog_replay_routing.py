@@ -68,6 +68,7 @@ def shared(handling: Handling) -> tuple[list[int], dict[str, list[int]]]:
     assert {number for number, _ in taken} == {0}
     noted = {"let_go": others.let_go, "absent": others.absent}
     found = {name: [*some.get(AT, [])] for name, some in noted.items()}
+    assert others.not_replayed == {"db.users": 1}
     return sorted(offset for _, some in taken for offset in some), found
 
 

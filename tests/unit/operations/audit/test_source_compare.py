@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.control_protocol.testing.contract.world import record
-from headgate.operations.audit.source_compare import find_sink_start_offsets
+from headgate.operations.audit.source_compare import (
+    SourceOffsets,
+    check_commits_and_count_compared,
+    compare_partition,
+    find_sink_start_offsets,
+)
+from headgate.operations.audit.table_records import SeenOffsets
 
 AT = TopicPartition("trips", 0)
 
@@ -39,3 +47,16 @@ def test_a_start_that_is_known_goes_down_with_offsets_that_are_set_back() -> Non
     assert find_sink_start_offsets(seen, from_earliest=False)[AT] == 10
     seen = history(record(1, 0, 10), record(1, 1, 60), by_hand(2, 4), complete=True)
     assert find_sink_start_offsets(seen, from_earliest=False)[AT] == 4
+
+
+def test_below_where_the_source_was_read_nothing_is_invented_or_counted() -> None:
+    """The table's first row is 102, and the quarantine holds what came before it."""
+    source = SourceOffsets(OffsetRange(0, 200), BitMap64(range(102, 120)), begin=102)
+    seen = SeenOffsets(BitMap64(range(102, 120)))
+    quarantined = BitMap64([100, 101])
+    audited, found = compare_partition(AT, (None, 120), source, seen, quarantined=quarantined)
+    assert (found, audited.lost, audited.invented) == ([], 0, 0)
+    commits = [replace(record(1, n, end), records=10) for n, end in enumerate((100, 110, 120))]
+    retained = history(*commits, complete=True)
+    ids = retained.commits[-1].record.topic_ids
+    assert check_commits_and_count_compared(retained, {AT: source}, ids) == ([], 1, [])

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
 from unit.operations.filled_table import sink_file_text
-from unit.operations.routed_shop import CLICKS, ORDERS, Shop, shop_settings
+from unit.operations.routed_shop import CLICKS, LEDGER, ORDERS, Shop, expire, shop_settings
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -154,6 +154,23 @@ def test_offsets_of_a_topic_that_was_created_anew_tell_nothing(
     with pytest.raises(RereadRefused, match="shop was re-created"):
         rewrite_expired_commits_of_tables(settings, [CLICKS])
     assert offsets(shop) == [2, 4]
+
+
+@pytest.mark.parametrize("noted", [None, "shop"])
+def test_nor_do_they_when_the_commits_that_show_it_have_expired(
+    catalog: Catalog, settings: SinkSettings, noted: str | None
+) -> None:
+    """What an older release wrote says nothing of it."""
+    shop = Shop(catalog, settings)
+    shop.commits({CLICKS: [0]})
+    shop.epoch, shop.next_offset = 2, 0
+    anew = {"topic_ids": {"shop": TopicId("topic-id-2")}, "recreated_topics": noted}
+    expires(shop, shop.decides({CLICKS: [0]}, **anew))
+    shop.decides({}, **anew)
+    expire(shop, LEDGER)
+    with pytest.raises(RereadRefused, match="shop was re-created"):
+        rewrite_expired_commits_of_tables(settings, [CLICKS])
+    assert offsets(shop) == [0]
 
 
 def test_while_it_may_still_be_delivered_nothing_is_written(
