@@ -116,6 +116,39 @@ def test_a_draft_that_a_rollback_left_behind_is_still_the_tables(sink: SinkOnTab
     assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
 
 
+def test_pending_2_what_a_renamed_table_lives_on_is_not_undecided_of_the_table_in_its_place(
+    sink: SinkOnTable,
+) -> None:
+    """A SQL or Hive catalog gives a new table the location of the one that had its name."""
+    (delivered,) = staged(sink)
+    sink.land(
+        sink.table.commit(CommitAttempt(sink.view, record(1, 1), pending_commits=(delivered,)))
+    )
+    sink.catalog.rename_table("db.t", "db.archive")
+    anew = SinkOnTable.claimed(sink.catalog, COLUMNS, ["day"])
+    assert anew.load().location() == sink.catalog.load_table("db.archive").location()
+    (undecided,) = staged(anew, 2)
+    assert find_undecided_manifests(anew.load(), SINK, Epoch(2), frozenset()) == [
+        undecided.manifest
+    ]
+
+
+def test_what_was_staged_before_tables_had_folders_is_delivered_and_left_where_it_is(
+    sink: SinkOnTable,
+) -> None:
+    """Nothing tells whose it is, once it is not pending any more."""
+    (pending,) = staged(sink)
+    former = Path(pending.manifest.removeprefix("file://"))
+    folder = former.parent.parent.parent / former.parent.name
+    folder.mkdir()
+    path = former.rename(folder / former.name)
+    pending = replace(pending, manifest=path.as_uri())
+    sink.land(sink.table.commit(CommitAttempt(sink.view, record(1, 1), pending_commits=(pending,))))
+    assert len(sink.load().scan().to_arrow()) == 2
+    (folder / "2-s0.avro").touch()
+    assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
+
+
 def test_nothing_is_staged_for_a_table_that_took_the_name_of_the_one_that_was_read(
     sink: SinkOnTable,
 ) -> None:
