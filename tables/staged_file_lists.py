@@ -35,10 +35,10 @@ from headgate.tables.storage.file_io import (
     open_file_io,
     store_files,
 )
-from headgate.tables.storage.file_store import files_below
+from headgate.tables.storage.file_store import files_below, new_unique_name
 
 KEPT_MS = 3_600_000
-_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
+_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-[^/]+)?\.json")
 
 
 class StagedFileLists:
@@ -66,21 +66,21 @@ class StagedFileLists:
         keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._stage_pending_commit(staging, rows, "")
+            pending_commit = self._stage_pending_commit(staging, rows, "rows")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._stage_pending_commit(staging, keys, "-keys")
+            pending_commit = self._stage_pending_commit(staging, keys, "keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
     def _stage_pending_commit(
-        self, staging: Staging, files: Sequence[WrittenFile], suffix: str
+        self, staging: Staging, files: Sequence[WrittenFile], what: str
     ) -> PendingCommit:
         table, transaction = staging.table, staging.transaction
         folder = staging_folder(self._folder_of(table), transaction.epoch, staging.coordinator)
-        path = f"{folder}/{transaction.number}{suffix}.json"
+        path = f"{folder}/{new_unique_name(f'{transaction.number}-{what}')}.json"
         text = json.dumps([_written_file_json(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return PendingCommit(

@@ -45,7 +45,7 @@ from headgate.tables.iceberg import manifests_v3, read_manifest_entries
 from headgate.tables.iceberg.maintenance.compaction_plan import CandidateFile
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import STORAGE_THREADS
 from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, to_manifest_data_files
-from headgate.tables.storage.file_store import files_below
+from headgate.tables.storage.file_store import files_below, new_unique_name
 
 _UNASSIGNED = -1
 
@@ -82,7 +82,7 @@ def stage_pending_commits(
     )
     pending_commits = []
     for spec_id, files in per_spec.items():
-        path = f"{folder}/{staging.transaction.number}-s{spec_id}.avro"
+        path = f"{folder}/{new_unique_name(f'{staging.transaction.number}-s{spec_id}')}.avro"
         size_bytes = _write_manifest_counting_bytes(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
         pending_commits.append(
@@ -91,7 +91,7 @@ def stage_pending_commits(
     if named := [
         _key_file_as_data_file(table, file) for file in staging.files if file.kind is FileKind.KEYS
     ]:
-        path = f"{folder}/{staging.transaction.number}-keys.avro"
+        path = f"{folder}/{new_unique_name(f'{staging.transaction.number}-keys')}.avro"
         size_bytes = _write_manifest_counting_bytes(
             table, UNPARTITIONED_PARTITION_SPEC, named, path
         )

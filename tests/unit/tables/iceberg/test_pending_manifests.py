@@ -149,6 +149,38 @@ def test_what_was_staged_before_tables_had_folders_is_delivered_and_left_where_i
     assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
 
 
+def test_two_tables_in_one_location_receive_their_own_rows_of_a_transaction(
+    sink: SinkOnTable,
+) -> None:
+    first = sink.load()
+    sink.catalog.create_table("db.u", first.schema(), first.location(), first.spec())
+    beside = SinkOnTable.claimed(sink.catalog, COLUMNS, identifier="db.u")
+
+    def rows(number: int) -> pa.Table:
+        return pa.table({"id": pa.array([number], pa.int64()), "day": pa.array([3], pa.int32())})
+
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    pending = [
+        (each, each.table.stage(Staging(each.view, transaction, Sender("member", "life"), files)))
+        for each, number in ((sink, 7), (beside, 8))
+        for files in (write_files(each.load(), rows(number)),)
+    ]
+    for each, pending_commits in pending:
+        attempt = CommitAttempt(each.view, record(1, 1), pending_commits=pending_commits)
+        each.land(each.table.commit(attempt))
+    assert [each.load().scan().to_arrow()["id"].to_pylist() for each, _ in pending] == [[7], [8]]
+
+
+def test_what_is_staged_again_overwrites_nothing(sink: SinkOnTable) -> None:
+    """The first call may have timed out, and write its file yet: of another length, by another
+    schema."""
+    first, second = (pending_commit.manifest for _ in range(2) for pending_commit in staged(sink))
+    assert first != second
+    assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == sorted(
+        [first, second]
+    )
+
+
 def test_nothing_is_staged_for_a_table_that_took_the_name_of_the_one_that_was_read(
     sink: SinkOnTable,
 ) -> None:
