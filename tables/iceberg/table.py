@@ -498,6 +498,7 @@ class IcebergTable:
         if not call.is_tagged(metadata):
             call.require_first_claim_tag_kept(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
+        self._malformed = 0
         # Key files only, and only now that their commit is under the tag: until then they are the
         # one place that knows what it deletes.
         delete_in_background(call.table.io, call.proposal.read_once)
