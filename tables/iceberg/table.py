@@ -238,6 +238,9 @@ class IcebergTable:
         except FileDamaged as error:
             written.delete_written()
             raise self._unreadable_error(error) from error
+        except StopSink:
+            written.delete_written()
+            raise
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             written.delete_written()  # our own manifests, before any call: nothing refers to them
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
