@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NewType
 
@@ -70,10 +71,19 @@ def tag_name(sink: SinkName, branch: str = "main") -> str:
     return f"headgate-{sink}" if branch == "main" else f"headgate-{sink}@{branch}"
 
 
-def staging_folder(location: str, sink: SinkName, epoch: Epoch, coordinator: Sender) -> str:
-    """Return where one coordinator stages manifests, below a secondary table's location
-    (PENDING-2)."""
-    return f"{location}/metadata/headgate/{sink}/{epoch}-{coordinator.incarnation}"
+def table_staging_folder(location: str, sink: SinkName, table_uuid: str) -> str:
+    """Return where a sink stages what one secondary table shall receive (PENDING-2).
+
+    Tables may share a location: one that was renamed leaves its manifests to whatever is created
+    under its name. A format may choose UUIDs that are no names of folders.
+    """
+    own = re.sub(r"[^\w-]", "-", table_uuid, flags=re.ASCII)
+    return f"{location}/metadata/headgate/{sink}/{own}"
+
+
+def staging_folder(table_folder: str, epoch: Epoch, coordinator: Sender) -> str:
+    """Return where one coordinator stages, below the table's ``table_staging_folder``."""
+    return f"{table_folder}/{epoch}-{coordinator.incarnation}"
 
 
 def branch_of_tag(name: str) -> str | None:

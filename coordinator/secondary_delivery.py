@@ -530,10 +530,12 @@ def with_secondaries_as_read(term: Term, given: SecondariesRead, now_ms: int) ->
 
 def _actions_to_delete_key_files(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
     """Ask to delete key files of pending commits that a read, not an answer, shows as delivered."""
+    # Tables in one location were once staged for under one path: each file goes with the last.
+    named = _named_manifests(after)
     struck = tuple(
         pending_commit
         for pending_commit in before.delivery.pending
-        if pending_commit.deletes and pending_commit not in after.delivery.pending
+        if pending_commit.deletes and pending_commit.manifest not in named
     )
     return (AcknowledgeDelivered(struck),) if struck else ()
 
@@ -665,10 +667,14 @@ def actions_to_tidy_staged_manifests(term: Term) -> tuple[Action, ...]:
 
     What expired was decided: its rows can be written again from there (SUSPEND-6).
     """
+    kept = _named_manifests(term)
+    return (TidyStagedManifests(term.epoch, kept),) if term.delivery.secondaries else ()
+
+
+def _named_manifests(term: Term) -> frozenset[str]:
     expired = term.primary.view.record.expired if term.primary.view.record else ()
-    kept = frozenset(
+    return frozenset(
         pending_commit.manifest
         for pending_commit in (*term.delivery.pending, *expired)
         if pending_commit.manifest
     )
-    return (TidyStagedManifests(term.epoch, kept),) if term.delivery.secondaries else ()

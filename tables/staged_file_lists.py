@@ -25,8 +25,9 @@ from headgate.control_protocol.identifiers import (
     SinkName,
     TransactionId,
     staging_folder,
+    table_staging_folder,
 )
-from headgate.control_protocol.ports import Staging
+from headgate.control_protocol.ports import Staging, TableView
 from headgate.control_protocol.table_history import FileRows
 from headgate.tables.storage.file_io import (
     delete_in_background,
@@ -34,10 +35,10 @@ from headgate.tables.storage.file_io import (
     open_file_io,
     store_files,
 )
-from headgate.tables.storage.file_store import files_below
+from headgate.tables.storage.file_store import files_below, new_unique_name
 
 KEPT_MS = 3_600_000
-_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
+_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-[^/]+)?\.json")
 
 
 class StagedFileLists:
@@ -65,21 +66,21 @@ class StagedFileLists:
         keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._stage_pending_commit(staging, rows, "")
+            pending_commit = self._stage_pending_commit(staging, rows, "rows")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._stage_pending_commit(staging, keys, "-keys")
+            pending_commit = self._stage_pending_commit(staging, keys, "keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
     def _stage_pending_commit(
-        self, staging: Staging, files: Sequence[WrittenFile], suffix: str
+        self, staging: Staging, files: Sequence[WrittenFile], what: str
     ) -> PendingCommit:
         table, transaction = staging.table, staging.transaction
-        folder = staging_folder(table.location, self._sink, transaction.epoch, staging.coordinator)
-        path = f"{folder}/{transaction.number}{suffix}.json"
+        folder = staging_folder(self._folder_of(table), transaction.epoch, staging.coordinator)
+        path = f"{folder}/{new_unique_name(f'{transaction.number}-{what}')}.json"
         text = json.dumps([_written_file_json(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return PendingCommit(
@@ -110,7 +111,7 @@ class StagedFileLists:
 
     def delete_lists_no_longer_pending(
         self,
-        location: str,
+        table: TableView,
         before_epoch: Epoch,
         pending_lists: frozenset[str],
         newest_delivered: TransactionId | None = None,
@@ -118,13 +119,13 @@ class StagedFileLists:
         """Delete old ones of earlier epochs that are pending nowhere: delivered ones, or never
         decided.
 
-        In the epoch of the ``newest_delivered`` only later ones are deleted.
+        In the epoch of the ``newest_delivered`` only later ones are deleted. Of other tables in the
+        same location none are.
         """
         until_ms = time.time() * 1000 - self._kept_ms
-        root = f"{location}/metadata/headgate/{self._sink}"
         loose = [
             path
-            for path, epoch, number in self._old_lists_below(root, until_ms)
+            for path, epoch, number in self._old_lists(table, until_ms)
             if epoch < before_epoch
             and path not in pending_lists
             and not (
@@ -135,12 +136,21 @@ class StagedFileLists:
         ]
         delete_quietly(self._files, loose)
 
-    def _old_lists_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
-        """Yield those that are so old, with the epoch and the number of their transactions."""
+    def _old_lists(self, table: TableView, until_ms: float) -> Iterator[tuple[str, int, int]]:
+        """Yield those that are so old, with the epoch and the number of their transactions.
+
+        Those staged before each table had a folder are beside it. No table refers to a list, so
+        they can go whichever table they were for.
+        """
+        own = self._folder_of(table)
+        root = own.rpartition("/")[0]
         for path, at_ms in files_below(self._files, root):
-            named = _NAMED.fullmatch(path.removeprefix(f"{root}/"))
+            named = _NAMED.fullmatch(path.removeprefix(f"{own}/").removeprefix(f"{root}/"))
             if named and at_ms <= until_ms:
                 yield path, int(named[1]), int(named[2])
+
+    def _folder_of(self, table: TableView) -> str:
+        return table_staging_folder(table.location, self._sink, table.uuid)
 
     def _file_rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
         def read_batches() -> Iterator[Any]:

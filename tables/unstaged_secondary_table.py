@@ -115,7 +115,7 @@ class FileListSecondaryTable:
             view = self.read()
             delivered = view.current_record.transaction if view.current_record else None
             self._drafts.delete_lists_no_longer_pending(
-                view.location, before_epoch, pending_manifests, delivered
+                view, before_epoch, pending_manifests, delivered
             )
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", type_and_first_line_of(error))

@@ -22,6 +22,7 @@ from headgate.control_protocol.identifiers import (
     TopicId,
     sink_of_tag,
     staging_folder,
+    table_staging_folder,
     tag_name,
 )
 from headgate.control_protocol.ports import (
@@ -109,7 +110,9 @@ class FakeTable:
         if staging.table.uuid != catalog.uuid:
             raise Unreachable(f"{catalog.table} is another table now")
         folder = staging_folder(
-            staging.table.location, self._sink, staging.transaction.epoch, staging.coordinator
+            table_staging_folder(staging.table.location, self._sink, catalog.uuid),
+            staging.transaction.epoch,
+            staging.coordinator,
         )
         pending_commits = []
         for kind in FileKind:

@@ -13,6 +13,7 @@ from headgate.runtime.maintenance.scheduler import (
     find_locations,
     suspension_reasons,
     tables_to_maintain,
+    tables_with_files,
 )
 from headgate.runtime.maintenance.table_maintenance import Done, OnProgress, Round
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, translate_table_error
@@ -45,7 +46,7 @@ def maintain(
                 f"{', '.join(strange)} is not maintained by this sink",
                 f"it has: {', '.join(known)}",
             )
-        places = find_locations(catalog, known)
+        places = find_locations(catalog, tables_with_files(settings, view))
         for name in known if not tables else [name for name in known if name in tables]:
             if name in suspended:
                 yield Done(name, left=[f"it is suspended: {suspended[name]}"])

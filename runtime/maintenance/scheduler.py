@@ -91,11 +91,14 @@ class Maintenance:
         view = primary.read() if primary else None
         suspended = suspension_reasons(view)
         names = [name for name in tables_to_maintain(self._settings, view) if name not in suspended]
-        places = find_locations(self._catalog, names, self._ending)
+        every = tables_with_files(self._settings, view)
+        places = find_locations(self._catalog, every, self._ending)
         for name, error in places.unread.items():
+            if name not in names:
+                continue
             _log.warning("maintenance of %s is suspended for now: %s", name, error)
             self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
-        there = list(places.locations)
+        there = [name for name in places.locations if name in names]
         self._unfit = {name: self._unfit.get(name, {}) for name in there}
         searched = self._take_next_tables_to_search_orphans(there) if search_orphans else ()
         first = random.randrange(len(there)) if there else 0
@@ -168,10 +171,20 @@ def begin_maintenance_if_wanted(
 
 
 def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> list[str]:
-    """Return the sink's tables to maintain, the primary table first; a ledger has no files.
+    """Return those of ``tables_with_files`` that the settings say are maintained."""
+    return [
+        name
+        for name in tables_with_files(settings, primary)
+        if is_maintenance_wanted(settings.tables, name)
+    ]
+
+
+def tables_with_files(settings: SinkSettings, primary: TableView | None) -> list[str]:
+    """Return the sink's tables, the primary table first; a ledger has no files.
 
     ``primary`` as read: of many tables it knows those that were filled (LEDGER-2). Beside a table
-    of another format it is the Iceberg quarantine alone.
+    of another format it is the Iceberg quarantine alone. No file is an orphan (ORPHAN-1) unless the
+    location of each of them is known, whether it is maintained or not.
     """
     if settings.has_quarantine_of_other_format:
         return [settings.quarantine.table]
@@ -179,11 +192,7 @@ def tables_to_maintain(settings: SinkSettings, primary: TableView | None) -> lis
     names += [settings.quarantine.table] if settings.quarantine.keeps_rejected_records else []
     if primary is not None:
         names += sorted({*(primary.record.secondaries if primary.record else ()), *primary.filled})
-    return [
-        name
-        for name in dict.fromkeys(names)
-        if name != UNNAMED and is_maintenance_wanted(settings.tables, name)
-    ]
+    return [name for name in dict.fromkeys(names) if name != UNNAMED]
 
 
 def suspension_reasons(primary: TableView | None) -> Mapping[str, str]:

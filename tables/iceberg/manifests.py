@@ -95,6 +95,20 @@ def _require_partition_types(table: Table, spec_id: int) -> list[PrimitiveType]:
     return [cast("PrimitiveType", field.field_type) for field in fields]
 
 
+def _require_schema_of_spec(table: Table, spec: PartitionSpec) -> Schema:
+    """Return the newest schema that has the spec's source columns, also those dropped since."""
+    older = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
+    for schema in (table.schema(), *older):
+        if all(field.source_id in schema.field_ids for field in spec.fields):
+            return schema
+    raise TableChanged(
+        f"{_table_name(table)}: no row of a file of partition spec {spec.spec_id} can be deleted: "
+        "its columns were dropped, and the schemas that had them were removed",
+        f"rewrite the files of spec {spec.spec_id} with another engine (in Spark: CALL "
+        "system.rewrite_data_files with rewrite-all), then start the sink again",
+    )
+
+
 def is_writable_spec(table: Table, spec: PartitionSpec) -> bool:
     """Return whether the spec can be written: without its source column a field has no type."""
     return all(field.source_id in table.schema().field_ids for field in spec.fields)
@@ -192,11 +206,12 @@ class SnapshotFiles:
         for path, whole in deletions.bytes_of.items():
             self._written[path] = MemoryFile(path)
             self._written[path].whole = whole
-        version, schema = self._table.metadata.format_version, self._table.schema()
+        version = self._table.metadata.format_version
         for spec_id in deletions.changed_spec_ids:
             gone = deletions.find_manifests_to_replace(kept, spec_id)
             kept = [manifest for manifest in kept if manifest.manifest_path not in gone]
             spec = self._table.specs()[spec_id]
+            schema = _require_schema_of_spec(self._table, spec)
             output = self._new_memory_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
             with DeleteManifestWriter(
                 version, spec, schema, output, snapshot_id=self._snapshot_id, compression=CODEC

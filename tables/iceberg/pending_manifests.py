@@ -34,13 +34,18 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.identifiers import Epoch, SinkName, staging_folder
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    SinkName,
+    staging_folder,
+    table_staging_folder,
+)
 from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifests_v3, read_manifest_entries
 from headgate.tables.iceberg.maintenance.compaction_plan import CandidateFile
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import STORAGE_THREADS
 from headgate.tables.iceberg.manifests import CODEC, is_writable_spec, to_manifest_data_files
-from headgate.tables.storage.file_store import files_below
+from headgate.tables.storage.file_store import files_below, new_unique_name
 
 _UNASSIGNED = -1
 
@@ -73,11 +78,11 @@ def stage_pending_commits(
     for file in to_manifest_data_files(table, rows):
         per_spec[file.spec_id].append(file)
     folder = staging_folder(
-        table.metadata.location, sink, staging.transaction.epoch, staging.coordinator
+        _staging_folder_of(table, sink), staging.transaction.epoch, staging.coordinator
     )
     pending_commits = []
     for spec_id, files in per_spec.items():
-        path = f"{folder}/{staging.transaction.number}-s{spec_id}.avro"
+        path = f"{folder}/{new_unique_name(f'{staging.transaction.number}-s{spec_id}')}.avro"
         size_bytes = _write_manifest_counting_bytes(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
         pending_commits.append(
@@ -86,7 +91,7 @@ def stage_pending_commits(
     if named := [
         _key_file_as_data_file(table, file) for file in staging.files if file.kind is FileKind.KEYS
     ]:
-        path = f"{folder}/{staging.transaction.number}-keys.avro"
+        path = f"{folder}/{new_unique_name(f'{staging.transaction.number}-keys')}.avro"
         size_bytes = _write_manifest_counting_bytes(
             table, UNPARTITIONED_PARTITION_SPEC, named, path
         )
@@ -95,6 +100,10 @@ def stage_pending_commits(
             replace(_to_pending_commit(table, staging, path, size_bytes), deletes=count)
         )
     return tuple(pending_commits)
+
+
+def _staging_folder_of(table: Table, sink: SinkName) -> str:
+    return table_staging_folder(table.metadata.location, sink, str(table.metadata.table_uuid))
 
 
 def _to_pending_commit(
@@ -239,9 +248,11 @@ def find_undecided_manifests(
 
     An earlier epoch decides nothing any more. What it decided was delivered, or is among the
     ``pending_manifests``, which include expired pending commits; any other manifest that no
-    snapshot lists belongs to nobody. Only where storage can be listed.
+    snapshot lists belongs to nobody. Only where storage can be listed, and only in this table's own
+    folder: what lies beside it may be live in a table that was renamed, or shares the location. So
+    may what was staged before each table had a folder; that is left to the orphan search.
     """
-    root = f"{table.metadata.location}/metadata/headgate/{sink}"
+    root = _staging_folder_of(table, sink)
     old = [
         path for path, epoch in _staged_manifests_with_epochs(table, root) if epoch < before_epoch
     ]

@@ -238,6 +238,9 @@ class IcebergTable:
         except FileDamaged as error:
             written.delete_written()
             raise self._unreadable_error(error) from error
+        except StopSink:
+            written.delete_written()
+            raise
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             written.delete_written()  # our own manifests, before any call: nothing refers to them
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
@@ -498,6 +501,7 @@ class IcebergTable:
         if not call.is_tagged(metadata):
             call.require_first_claim_tag_kept(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
+        self._malformed = 0
         # Key files only, and only now that their commit is under the tag: until then they are the
         # one place that knows what it deletes.
         delete_in_background(call.table.io, call.proposal.read_once)

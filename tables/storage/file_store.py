@@ -68,6 +68,12 @@ class Folder(Protocol):
         """Return a stream to write a file, which exists once the stream has ended."""
 
 
+def new_unique_name(name: str) -> str:
+    """Return the name with an end that no other attempt gives it: one that timed out may write its
+    file yet, and not every store can be asked not to overwrite."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
 def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
     """Return what is at ``file:///...`` or ``s3://...``; ``storage`` has the keys of the store."""
     if (path := local_folder_path(location)) is not None:

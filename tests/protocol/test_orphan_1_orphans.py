@@ -35,7 +35,11 @@ from headgate.tables.iceberg.maintenance.orphan_files import (
     TagMove,
 )
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
+from headgate.tables.iceberg.table_creation import (
+    CREATED_MS,
+    TableDeclaration,
+    create_table_if_missing,
+)
 
 HOUR_MS = 3_600_000
 AGES = Ages(after_ms=3 * HOUR_MS, claim_max_ms=HOUR_MS)
@@ -208,16 +212,21 @@ def test_of_the_tables_tag_and_that_of_the_table_that_decides_the_older_one_coun
     assert len(search.find_orphans().files) == 1
 
 
-def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(make: Make) -> None:
-    """A catalog gives the new table the old one's location: below it lie the files of both."""
+@pytest.mark.parametrize("ahead_ms", [-60_000, 0, SKEW_MS - 1])
+def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(
+    make: Make, ahead_ms: int
+) -> None:
+    """A catalog gives the new table the old one's location: below it lie the files of both. The
+    store's clock may be ahead of the one that the table was created by."""
     sink = make()
     sink.commits(3)
     archived = sorted(sink.stored_files())
-    aged_s = time.time() - OLD_S
+    created_ms = int((time.time() - OLD_S) * 1000)
     for path in archived:
-        os.utime(path, (aged_s, aged_s))
+        os.utime(path, ns=((created_ms + ahead_ms) * 1_000_000,) * 2)
     sink.catalog.rename_table("db.trips", "db.trips_2025")
-    create_table_if_missing(sink.catalog, "db.trips", TableDeclaration(COLUMNS))
+    created = {CREATED_MS: str(created_ms)}
+    create_table_if_missing(sink.catalog, "db.trips", TableDeclaration(COLUMNS, properties=created))
     sink.sink = IcebergTable(sink.catalog, "db.trips", SINK, threads=False)
     sink.view = sink.sink.read()
     sink._commit(())

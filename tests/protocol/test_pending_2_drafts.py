@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from protocol.coordinating import EPOCH, SETTINGS
 from protocol.following import ONE, OTHER, at, drafting, following, secondary
-from protocol.values import COORDINATOR
+from protocol.values import COORDINATOR, SINK
 
+from headgate.control_protocol.identifiers import staging_folder, table_staging_folder
 from headgate.coordinator.inputs_and_actions import (
     CallFailed,
     CommitTable,
@@ -75,3 +76,11 @@ def test_a_new_epoch_clears_away_what_older_ones_drafted_and_never_decided() -> 
     coordinator.until(Phase.OPEN)
     tidy = coordinator.only(TidyStagedManifests)
     assert (tidy.before, tidy.pending) == (EPOCH, frozenset())
+
+
+def test_tables_in_one_location_stage_in_folders_of_their_own() -> None:
+    """One deletes what an older epoch staged in its folder, and never what the other lives on."""
+    one, other = (table_staging_folder("s3://lake/t", SINK, uuid) for uuid in ("u1", "u2"))
+    assert one == f"s3://lake/t/metadata/headgate/{SINK}/u1"
+    assert not other.startswith(one)
+    assert staging_folder(one, EPOCH, COORDINATOR).startswith(f"{one}/")

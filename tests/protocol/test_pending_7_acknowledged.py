@@ -217,3 +217,17 @@ def test_key_files_go_with_the_read_that_strikes_their_pending_commit_off() -> N
     coordinator.follows()
     assert coordinator.term.delivery.pending == ()
     assert coordinator.only(AcknowledgeDelivered).pending_commits == (deleting(ONE),)
+
+
+def test_key_files_stay_while_what_is_pending_for_another_table_names_their_manifest() -> None:
+    """Two tables in one location once staged under one path."""
+    stale = (secondary(ONE, EPOCH - 1, 3), secondary(OTHER, EPOCH - 1, 3))
+    same = replace(deleting(OTHER), manifest=deleting(ONE).manifest)
+    coordinator = following(deleting(ONE), same, secondaries=stale)
+    coordinator.until(Phase.DELIVERING)
+    del coordinator.secondaries[OTHER]
+    coordinator.follows()
+    coordinator.delivers()
+    coordinator.follows()
+    assert coordinator.term.delivery.pending == (same,)
+    assert not coordinator.wants(AcknowledgeDelivered)

@@ -30,7 +30,11 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     read_data_files_and_deletes,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import boottime_s
-from headgate.tables.iceberg.maintenance.maintenance_commit import MaintenanceCommit, Settled
+from headgate.tables.iceberg.maintenance.maintenance_commit import (
+    MaintenanceCommit,
+    Settled,
+    find_landed,
+)
 from headgate.tables.iceberg.manifests import to_manifest_data_files
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
@@ -161,10 +165,16 @@ class Replacement(MaintenanceCommit):
         self._written = written
         self._age_max_s = age_max_s
         self._clock_s = clock_s
+        self._sent: dict[int, Written] = {}
 
     def try_commit(self) -> Settled:
-        """Try once, on the current head. Raises what loading a table and storage raise."""
+        """Try once, on the current head, unless an earlier try has landed.
+
+        Raises what loading a table and storage raise.
+        """
         table = self._catalog.load_table(self._identifier)
+        if find_landed(table.metadata, self._sent) is not None:
+            return Settled.LANDED
         standing = self._find_sources_on_head(table)
         if standing is None:
             return Settled.GONE
@@ -188,6 +198,7 @@ class Replacement(MaintenanceCommit):
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.delete_written()
             return Settled.GONE
+        self._sent[snapshot.snapshot_id] = self._written
         return self._commit_snapshot(table, snapshot, manifests)
 
     def delete_new_files_unless_doubtful(self) -> bool:

@@ -128,7 +128,7 @@ class Orphans:
             now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
         )
-        born_ms = _created_ms_or_earliest(table) - SKEW_MS
+        born_ms = _own_files_since_ms(table)
         old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
         older = {path for path, at_ms in stored if at_ms < born_ms}
         spent = _Spent(primary.uuid, [record for _, record in delivered if record])
@@ -236,10 +236,16 @@ def _last_moves_of_sink_tags(table: Table, sink: SinkName) -> list[TagMove]:
     return moves
 
 
-def _created_ms_or_earliest(table: Table) -> int:
-    """Return when the table was created, if headgate did it; else the beginning of time."""
+def _own_files_since_ms(table: Table) -> int:
+    """Return when the table was there by any clock, if headgate created it; else the beginning of
+    time.
+
+    The store's clock may be ahead. Rather than live files of a table that was renamed go, the
+    orphans of these minutes stay.
+    """
     text = table.properties.get(CREATED_MS, "")
-    return int(text) if text.isdecimal() else SKEW_MS
+    created_ms = int(text) if text.isdecimal() else 0
+    return created_ms + SKEW_MS if created_ms else 0
 
 
 def _comparable_name(path: str, sink: SinkName) -> str:

@@ -83,7 +83,7 @@ class SnapshotExpiry:
         """
         self._commit_lock.note_landing()
         with self._lock:
-            self._old_metadata |= _metadata_files_out_of_log(table, before)
+            self._note_old_metadata_files(table, before)
             self._next = table
             if self._thread is not None or self._closing or not self._is_upkeep_due(table):
                 return
@@ -143,10 +143,19 @@ class SnapshotExpiry:
         return gone
 
     def _is_upkeep_due(self, table: Table) -> bool:
-        waiting = self._doubted is not None or self._old_metadata or self._condemned.has_files
-        return bool(waiting) or (
-            self._is_pause_over and len(self.expirable_snapshots(table)) >= DUE_MIN
-        )
+        if self._doubted is not None or self._old_metadata or self._condemned.has_files:
+            return True
+        try:
+            return self._is_pause_over and len(self.expirable_snapshots(table)) >= DUE_MIN
+        except Exception as error:  # noqa: BLE001 - properties are anybody's, and any text
+            self._pause_after(table, error)
+            return False
+
+    def _note_old_metadata_files(self, table: Table, before: TableMetadata) -> None:
+        try:
+            self._old_metadata |= _metadata_files_out_of_log(table, before)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._pause_after(table, error)
 
     @property
     def _is_pause_over(self) -> bool:
@@ -172,6 +181,10 @@ class SnapshotExpiry:
                 self._expire_snapshots(table)
             self._condemned.delete_within_time(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
+            self._pause_after(table, error)
+
+    def _pause_after(self, table: Table, error: Exception) -> None:
+        if self._is_pause_over:  # else it would be said with every commit
             self._rest_until_s = time.monotonic() + _PAUSE_S
             _log.warning("%s: not cleaned up for now: %r", _table_name(table), error)
 

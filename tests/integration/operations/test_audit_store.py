@@ -110,7 +110,7 @@ def test_orphans_are_looked_for_below_their_own_folder_only(
     world: IcebergWorld, proxy: CountingProxy
 ) -> None:
     table = world.table()
-    root = f"{table.metadata.location}/metadata/headgate/sink"
+    root = f"{table.metadata.location}/metadata/headgate/sink/{table.metadata.table_uuid}"
     proxy.forget()
     assert find_undecided_manifests(table, SinkName("sink"), Epoch(9), frozenset()) == []
     listed = [unquote(request.path) for request in proxy.seen if "list-type" in request.path]

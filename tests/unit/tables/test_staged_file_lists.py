@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,9 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     assert written(KEYS) == [(0, 2, [KEYS])]
     assert written(ROWS) == [(3, 0, [ROWS])]
     left = [path for path in tmp_path.rglob("*.json") if path.is_file()]
-    assert len(left) == 2
+    assert len(left) == 4  # what is staged again overwrites nothing
     old = StagedFileLists({}, table.location, SinkName("sink"), kept_ms=0)
-    old.delete_lists_no_longer_pending(table.location, Epoch(2), frozenset())
+    old.delete_lists_no_longer_pending(table, Epoch(2), frozenset())
     assert not any(path.exists() for path in left)
 
 
@@ -73,7 +74,28 @@ def test_pending_7_what_is_pending_stays_however_old_its_epoch_is(tmp_path: Path
         )[0]
         for number in (2, 3)
     )
-    drafts.delete_lists_no_longer_pending(tmp_path.as_uri(), Epoch(2), frozenset({one.manifest}))
+    drafts.delete_lists_no_longer_pending(table_at(tmp_path), Epoch(2), frozenset({one.manifest}))
     assert drafts.read_list(one.manifest) == [ROWS]
     with pytest.raises(FileNotFoundError):
         drafts.read_list(other.manifest)
+
+
+def test_pending_2_lists_of_another_table_in_the_same_location_stay(tmp_path: Path) -> None:
+    """A format's UUIDs need not be names of folders; lists that were staged before tables had
+    folders go as before."""
+    drafts = StagedFileLists({}, tmp_path.as_uri(), SinkName("sink"), kept_ms=0)
+    transaction = TransactionId(Epoch(1), TransactionNumber(2))
+    one, other = (replace(table_at(tmp_path), uuid=uuid) for uuid in ("cluster/1", "cluster/2"))
+    theirs, mine = (
+        Path(pending_commit.manifest.removeprefix("file://"))
+        for table in (other, one)
+        for pending_commit in drafts.stage_pending_commits(
+            Staging(table, transaction, Sender("member", "i"), (ROWS,))
+        )
+    )
+    former = tmp_path / "metadata/headgate/sink/1-i/2.json"
+    former.parent.mkdir()
+    former.write_bytes(mine.read_bytes())
+    assert theirs != mine
+    drafts.delete_lists_no_longer_pending(one, Epoch(2), frozenset())
+    assert [path.exists() for path in (theirs, mine, former)] == [True, False, False]

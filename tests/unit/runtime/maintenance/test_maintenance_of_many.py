@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from integration.readers import read_with_duckdb
 from many_iceberg_tables import ADDED, ASIDE, KEYED, KEYS, ManyTables
+from pyiceberg.table.update import SetLocationUpdate
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.cli.main import main
@@ -105,12 +106,54 @@ def test_a_table_without_the_tag_of_the_sink_is_left_alone(shop: ManyTables) -> 
     assert len(list(Path(table.location().removeprefix("file://")).rglob("*.parquet"))) == 6
 
 
-def test_a_suspended_table_is_left_as_it_is(shop: ManyTables) -> None:
-    table = shop.catalog.load_table(ADDED)
+def suspend(shop: ManyTables, name: str) -> None:
+    table = shop.catalog.load_table(name)
     first = table.metadata.snapshots[1].snapshot_id
     table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
     shop.sink.produce(10)
-    shop.sink.run_until(lambda: ADDED in shop.sink.reasons_of_suspended_tables())
+    shop.sink.run_until(lambda: name in shop.sink.reasons_of_suspended_tables())
+
+
+def test_no_orphan_is_looked_for_beside_a_table_that_is_not_maintained(shop: ManyTables) -> None:
+    """Its live files are in the folder of the sink, too."""
+    there = shop.catalog.load_table(ADDED).location()
+    moved = (SetLocationUpdate(location=there),)
+    shop.catalog.commit_table(shop.catalog.load_table(FROZEN), (), moved)
+
+    _, done = maintain(shop, "--only", "orphans")
+
+    assert done.keys() == {KEYED, ADDED, ASIDE}
+    (left,) = done[ADDED].left
+    assert left.endswith(f"{ADDED} shares its location with another table of the sink: {there}")
+
+    unreadable(shop, FROZEN)
+    code, done = maintain(shop, "--only", "orphans")
+    assert code == 0
+    assert done.keys() == {KEYED, ADDED, ASIDE}
+    assert FROZEN in done[KEYED].left[0]
+
+
+def test_the_background_knows_where_tables_are_that_get_no_turn(
+    shop: ManyTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suspend(shop, ADDED)
+    seen = dict[str, tuple[str, ...]]()
+    monkeypatch.setattr(
+        scheduler.Round, "remove_orphans", lambda one: seen.update({one.table: one.beside})
+    )
+    maintenance = Maintenance(often(shop.settings), shop.catalog, CommitLocks())
+    try:
+        until(lambda: len(seen) == 2, "nobody looks")
+    finally:
+        maintenance.close()
+    assert seen.keys() == {KEYED, ASIDE}
+    assert {shop.catalog.load_table(name).location() for name in (ADDED, FROZEN)} <= set(
+        seen[KEYED]
+    )
+
+
+def test_a_suspended_table_is_left_as_it_is(shop: ManyTables) -> None:
+    suspend(shop, ADDED)
     before = shop.catalog.load_table(ADDED).metadata_location
 
     code, done = maintain(shop)

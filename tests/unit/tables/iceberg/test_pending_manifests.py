@@ -116,6 +116,71 @@ def test_a_draft_that_a_rollback_left_behind_is_still_the_tables(sink: SinkOnTab
     assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
 
 
+def test_pending_2_what_a_renamed_table_lives_on_is_not_undecided_of_the_table_in_its_place(
+    sink: SinkOnTable,
+) -> None:
+    """A SQL or Hive catalog gives a new table the location of the one that had its name."""
+    (delivered,) = staged(sink)
+    sink.land(
+        sink.table.commit(CommitAttempt(sink.view, record(1, 1), pending_commits=(delivered,)))
+    )
+    sink.catalog.rename_table("db.t", "db.archive")
+    anew = SinkOnTable.claimed(sink.catalog, COLUMNS, ["day"])
+    assert anew.load().location() == sink.catalog.load_table("db.archive").location()
+    (undecided,) = staged(anew, 2)
+    assert find_undecided_manifests(anew.load(), SINK, Epoch(2), frozenset()) == [
+        undecided.manifest
+    ]
+
+
+def test_what_was_staged_before_tables_had_folders_is_delivered_and_left_where_it_is(
+    sink: SinkOnTable,
+) -> None:
+    """Nothing tells whose it is, once it is not pending any more."""
+    (pending,) = staged(sink)
+    former = Path(pending.manifest.removeprefix("file://"))
+    folder = former.parent.parent.parent / former.parent.name
+    folder.mkdir()
+    path = former.rename(folder / former.name)
+    pending = replace(pending, manifest=path.as_uri())
+    sink.land(sink.table.commit(CommitAttempt(sink.view, record(1, 1), pending_commits=(pending,))))
+    assert len(sink.load().scan().to_arrow()) == 2
+    (folder / "2-s0.avro").touch()
+    assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == []
+
+
+def test_two_tables_in_one_location_receive_their_own_rows_of_a_transaction(
+    sink: SinkOnTable,
+) -> None:
+    first = sink.load()
+    sink.catalog.create_table("db.u", first.schema(), first.location(), first.spec())
+    beside = SinkOnTable.claimed(sink.catalog, COLUMNS, identifier="db.u")
+
+    def rows(number: int) -> pa.Table:
+        return pa.table({"id": pa.array([number], pa.int64()), "day": pa.array([3], pa.int32())})
+
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    pending = [
+        (each, each.table.stage(Staging(each.view, transaction, Sender("member", "life"), files)))
+        for each, number in ((sink, 7), (beside, 8))
+        for files in (write_files(each.load(), rows(number)),)
+    ]
+    for each, pending_commits in pending:
+        attempt = CommitAttempt(each.view, record(1, 1), pending_commits=pending_commits)
+        each.land(each.table.commit(attempt))
+    assert [each.load().scan().to_arrow()["id"].to_pylist() for each, _ in pending] == [[7], [8]]
+
+
+def test_what_is_staged_again_overwrites_nothing(sink: SinkOnTable) -> None:
+    """The first call may have timed out, and write its file yet: of another length, by another
+    schema."""
+    first, second = (pending_commit.manifest for _ in range(2) for pending_commit in staged(sink))
+    assert first != second
+    assert find_undecided_manifests(sink.load(), SINK, Epoch(2), frozenset()) == sorted(
+        [first, second]
+    )
+
+
 def test_nothing_is_staged_for_a_table_that_took_the_name_of_the_one_that_was_read(
     sink: SinkOnTable,
 ) -> None:

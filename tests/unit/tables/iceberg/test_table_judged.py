@@ -268,6 +268,17 @@ def test_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> Non
     assert world.visible_file_numbers() == list(range(1, 8))
 
 
+def test_400s_between_commits_that_land_are_not_in_a_row(world: IcebergWorld) -> None:
+    table = world.open()
+    view = claim_table(table)
+    for number in range(1, 8):
+        file = world.write_file(number)
+        answering(world, BadRequestError("a proxy's own"))
+        assert isinstance(commit(table, view, record(1, number, number), file), Unknown)
+        view = require_landed(commit(table, view, record(1, number, number), file))
+    assert world.visible_file_numbers() == list(range(1, 8))
+
+
 def test_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) -> None:
     """It brings no new snapshot: only the branch's place tells."""
     table = world.open()

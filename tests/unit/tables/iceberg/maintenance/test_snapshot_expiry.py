@@ -107,6 +107,26 @@ def test_what_is_due_goes_and_storage_holds_what_is_referred_to(
     assert orphans(sink) == set()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("history.expire.max-snapshot-age-ms", "5d"),
+        ("gc.enabled", "yes please"),
+        ("write.metadata.delete-after-commit.enabled", "maybe"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Failed to delete old metadata")  # the catalog's own
+def test_a_property_that_cannot_be_read_pauses_the_upkeep_and_ends_no_commit(
+    sink: SinkOnTable, caplog: pytest.LogCaptureFixture, name: str, value: str
+) -> None:
+    with sink.load().transaction() as change:
+        change.set_properties({name: value})
+    sink.commit(rows(90))
+    sink.commit(rows(91))
+    assert ids_under(sink, "main")[-2:] == [90, 91]
+    assert caplog.text.count("db.t: not cleaned up for now: ValueError") == 1
+
+
 @pytest.mark.parametrize("sink", [{}, {"format-version": "3"}], indirect=True, ids=["v2", "v3"])
 def test_a_tag_that_was_set_meanwhile_keeps_its_files(
     sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture

@@ -3,14 +3,17 @@ changes nothing (KEY-7). Key files go only with their commit (KEY-2)."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
 from contract.iceberg_table_world import LyingCatalog
 from pyiceberg.table import CommitTableResponse
 from support.keyed_world import Event, KeyedWorld, keyed_table, rows_of
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.ports import Unknown
 
 
@@ -57,4 +60,33 @@ def test_key_2_key_files_outlive_an_answer_that_does_not_show_their_commit(
 
     assert world.land(world.again(attempt)) == KeyCounts(deleted=1)
     assert rows_of(world.load().scan().to_arrow()) == world.source.expected_rows()
+    local.catalog.close()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_key_6_rows_die_in_files_of_a_partition_spec_whose_column_is_gone(
+    tmp_path: Path, version: int
+) -> None:
+    """The column's type is in an older schema; once an engine has removed that, nowhere."""
+    local = local_catalog(tmp_path)
+    world = KeyedWorld.create(local.catalog, version, ["zone"])
+    world.commit(put(1, 2, 3))
+    with world.load().update_spec() as spec:
+        spec.remove_field("zone")
+    with world.load().update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("zone")
+
+    assert world.commit(put(1)) == KeyCounts(updated=1)
+    world.restart("two")
+    assert world.commit([Event((2,))]) == KeyCounts(deleted=1)
+    assert sorted(world.load().scan().to_arrow()["id"].to_pylist()) == [1, 3]
+
+    file = Path(world.load().metadata_location.removeprefix("file://"))
+    metadata = json.loads(file.read_text())
+    now = [
+        each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"]
+    ]
+    file.write_text(json.dumps(metadata | {"schemas": now}))
+    with pytest.raises(TableChanged, match="partition spec 0"):
+        world.table.commit(world.attempt(world.files(put(3))))
     local.catalog.close()
