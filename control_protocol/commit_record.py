@@ -290,6 +290,10 @@ class CommitRecord:
         kept = self.expired if expired is None else expired
         return replace(self, pending_commits=pending, expired=kept)
 
+    def with_offsets(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> CommitRecord:
+        """Return the record as a commit up to these offsets has it."""
+        return replace(self, offsets=offsets, topic_ids=topic_ids)
+
     def with_key_counts(self, counts: KeyCounts) -> CommitRecord:
         """Count what the commit did to a keyed table: known once its call is prepared (KEY-10)."""
         return replace(self, keys=counts)

@@ -534,7 +534,7 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
         stored = term.primary.view.record
         assert stored is not None
         # START need not name what is gone, as the next commit does
-        require_record_not_too_large(replace(stored, offsets=fit, topic_ids=all_ids))
+        require_record_not_too_large(stored.with_offsets(fit, all_ids))
     progress = term.progress.with_next_transaction(fit)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(

@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from html import escape
 from urllib.parse import quote
 
 from headgate.control_protocol.redaction import to_printable_line
+from headgate.runtime.wall_clock import format_utc
 
 REFRESH_S = 10
 
@@ -90,7 +90,7 @@ def render_page(title: str, body: Iterable[str], now_ms: int) -> str:
 
 
 def format_epoch_ms(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return format_utc(epoch_ms, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def render_table(

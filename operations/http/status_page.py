@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 
 from headgate.control_protocol.commit_record import KEY_COUNTS
@@ -24,6 +23,7 @@ from headgate.operations.http.page_parts import (
 )
 from headgate.operations.status.report import CommitSummary, StatusReport
 from headgate.runtime.health import EXIT_CODES, Condition
+from headgate.runtime.wall_clock import format_utc
 
 
 def sink_page(report: StatusReport, now_ms: int) -> str:
@@ -216,4 +216,4 @@ def _rejected_records_html(report: StatusReport) -> list[str]:
 
 
 def _time_text(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%m-%d %H:%M:%S")
+    return format_utc(moment_ms, "%m-%d %H:%M:%S")
