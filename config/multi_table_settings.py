@@ -76,8 +76,8 @@ class CreateSettings:
     schema: CreateFrom = CreateFrom.OFF
     """Whether and how to create missing tables: never (off), or from the columns under
     [[tables.table]] (declared). For tables without declared columns: from the first records (infer,
-    for json), from their schema in the registry (registry, for Avro and Protobuf formats), or from
-    the schema that they carry (connect, for connect-json)."""
+    for json), from their schema (registry, for formats of a registry, of Avro and of Protobuf), or
+    from the schema that they carry (connect, for connect-json)."""
     partition_by: tuple[Text, ...] = ()
     """Partitioning of created tables, as in table.partition_by; day(a|b) takes the first column
     that exists."""

@@ -154,15 +154,17 @@ def _acl_name(operation: str) -> str:
 
 def _catalog_grant_commands(settings: SinkSettings, role: Role, principal: str) -> list[str]:
     table, aside = settings.table.identifier, settings.quarantine.table
-    creates = role is Role.SINK and settings.table.create
+    is_sink, quarantines = role is Role.SINK, settings.quarantine.keeps_rejected_records
+    creates = is_sink and settings.table.create
     if settings.has_quarantine_of_other_format:
         its_own = settings.quarantine.catalog
         return [
             *_grant_lines_of_catalog(settings.catalog, [table], role, principal, creates=creates),
             "",
-            *_grant_lines_of_catalog(its_own, [aside], role, principal, creates=role is Role.SINK),
+            *_grant_lines_of_catalog(its_own, [aside], role, principal, creates=is_sink),
         ]
-    tables = [table, aside] if settings.quarantine.keeps_rejected_records else [table]
+    tables = [table, aside] if quarantines else [table]
+    creates = creates or (is_sink and quarantines)  # it is made if it is missing
     return _grant_lines_of_catalog(settings.catalog, tables, role, principal, creates=creates)
 
 

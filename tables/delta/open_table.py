@@ -51,8 +51,8 @@ _LOG_DAYS_MIN = 2
 _TRIES, _PAUSE_S = 3, 0.5
 """An invalid log is read again: a clean-up may have interfered with the first read."""
 
-_SHORT = re.compile(r"\b(second|minute|hour|milli|micro)", re.IGNORECASE)
-_DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
+_PART = re.compile(r"(\d+)\s*(week|day|hour|minute|second|milli|micro)", re.IGNORECASE)
+_DAYS_OF_PART = {"week": 7.0, "day": 1.0, "hour": 1 / 24, "minute": 1 / 1440}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +222,9 @@ def _unsupported_feature_error(name: str, has: str) -> TableUnfit:
 
 
 def _require_log_retention_long_enough(name: str, interval: str) -> None:
-    days = _DAYS.search(interval)
-    if _SHORT.search(interval) or (days and int(days[1]) < _LOG_DAYS_MIN):
+    parts = [(int(count), unit.lower()) for count, unit in _PART.findall(interval)]
+    days = sum(count * _DAYS_OF_PART.get(unit, 0.0) for count, unit in parts)
+    if parts and days < _LOG_DAYS_MIN:
         raise TableUnfit(
             f"Delta table {name} keeps its log for {interval} only: the sink's offsets are in it",
             f"set {_LOG_RETENTION} to {_LOG_DAYS_MIN} days at least",

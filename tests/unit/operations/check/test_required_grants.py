@@ -63,6 +63,12 @@ def test_a_database_gets_its_grants() -> None:
     told = {role: sink_grant_commands(settings, role, 'a"b') for role in Role}
     assert 'GRANT SELECT, UPDATE ON iceberg_tables TO "a""b";' in told[Role.SINK]
     assert 'GRANT SELECT ON iceberg_tables TO "a""b";' in told[Role.VIEWER]
+    creating = parse(
+        f'{MINIMAL}[catalog.properties]\n{properties}[quarantine]\npolicy = "quarantine"\n'
+    )
+    creates = 'GRANT SELECT, UPDATE, INSERT ON iceberg_tables TO "a""b";'
+    assert creates in sink_grant_commands(creating, Role.SINK, 'a"b')
+    assert creates not in sink_grant_commands(creating, Role.OPERATOR, 'a"b')
     assert not any("secret" in text for text in told.values())
 
 

@@ -126,6 +126,7 @@ def filled(folder: Path, *fields: Field, **properties: str) -> TableSpec:
         ({"delta.setTransactionRetentionDuration": "interval 3 days"}, "forgets after"),
         ({"delta.logRetentionDuration": "interval 1 day"}, "keeps its log for interval 1 day"),
         ({"delta.logRetentionDuration": "interval 30 hours"}, "keeps its log for"),
+        ({"delta.logRetentionDuration": "interval 1 day 23 hours"}, "keeps its log for"),
         ({"delta.constraints.positive": "id > 0"}, "has the constraint positive"),
     ],
 )
@@ -140,6 +141,12 @@ def test_hg153_properties_that_appends_would_have_to_heed(
         filled(tmp_path, **properties)
     with pytest.raises(TableUnfit, match=said):
         DeltaFormat().file_schema(wanted)
+
+
+@pytest.mark.parametrize("kept", ["2 days", "1 week", "168 hours", "1 day 24 hours 1 second"])
+def test_a_log_that_is_kept_for_two_days_or_more_will_do(tmp_path: Path, kept: str) -> None:
+    wanted = filled(tmp_path, **{"delta.logRetentionDuration": f"interval {kept}"})
+    assert DeltaFormat().file_schema(wanted).columns
 
 
 def test_hg153_a_generated_column(tmp_path: Path) -> None:
