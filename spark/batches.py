@@ -294,7 +294,8 @@ class Batches:
             self._require_coordinates_fit_keyed_table(frame, places, planned)
             return places
         trim = planned.take.trim
-        several = len({at.topic for at in trim}) > 1 and "topic" not in places
+        # Of all its topics: offsets of the one that is trimmed may be new ones of another.
+        several = len({at.topic for at in planned.proposed.end}) > 1 and "topic" not in places
         if trim and (lacking or several):
             raise BatchGap(
                 f"the batch begins below the table's offsets, at {Offsets(trim)}, and its "

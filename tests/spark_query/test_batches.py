@@ -151,6 +151,26 @@ def test_query_6_rows_that_do_not_say_where_they_came_from_are_not_trimmed(
         query(frame(0, 9), 0)
 
 
+def test_query_6_rows_that_may_be_of_a_topic_that_is_not_trimmed_are_not_trimmed(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {name: TopicState(TopicId(name), {}) for name in ("quiet", "t")}
+    monkeypatch.setattr(PlayedSources, "describe", lambda _: states)
+    history.sink.write_text(history.sink.read_text().replace('["t"]', '["t", "quiet"]'))
+
+    def reach_of(name: str, end: int, end_of_quiet: int) -> batches.Batches:
+        query = one_batch(history, end, name=name)
+        for path, quiet in (("sources/0/0", 0), ("offsets/0", end_of_quiet)):
+            file = history.folder / name / path
+            file.write_text(file.read_text().replace("}}", f'}}, "quiet": {{"0": {quiet}}}}}'))
+        return query
+
+    with closing(reach_of("c", 5, 0)) as query:
+        query(frame(0, 5), 0)
+    with closing(reach_of("d", 9, 3)) as query, pytest.raises(BatchGap):
+        query(frame(0, 9), 0)
+
+
 def test_query_19_arrow_batches_are_larger_while_the_batch_runs(history: History) -> None:
     seen: list[str] = []
     rows = frame(0, 5)
