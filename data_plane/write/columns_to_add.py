@@ -3,7 +3,7 @@ SCHEMA-2)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -121,11 +121,7 @@ class MissingColumns:
             if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
                 self._note_needs_of_rows(chunk, rows.tolist(), missing)
                 continue
-            words = ", ".join(
-                describe_changes(
-                    Struct(), columns_without(missing, self._known_top_level_paths(missing))
-                )
-            )
+            words = ", ".join(self._describe_new_fields(missing))
             if not words:
                 continue
             reason = f"has fields that the table lacks: {words}"
@@ -159,9 +155,11 @@ class MissingColumns:
         if room > 0:
             self._finder.ignore(islice(paths, room))
 
-    def _known_top_level_paths(self, wanted: Struct) -> Collection[Path]:
-        known = {column.name for column in self._evolution.columns.fields}
-        return [(column.name,) for column in wanted.fields if column.name in known]
+    def _describe_new_fields(self, wanted: Struct) -> list[str]:
+        """Leave out what asks only for a wider column: that is a value which does not fit."""
+        grown = grow_columns(self._evolution.columns, wanted, self._past).columns
+        changes = describe_changes(self._evolution.columns, grown)
+        return [change for change in changes if change.startswith("+")]
 
     def _note_needs_of_rows(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
         self._columns = self._merged_with_noted(wanted)

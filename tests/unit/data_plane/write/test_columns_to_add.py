@@ -302,11 +302,21 @@ def test_fields_that_rules_and_record_columns_take_are_known(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("unknown", [UnknownFields.QUARANTINE, UnknownFields.FAIL])
-def test_other_policies(desk: Desk, unknown: UnknownFields) -> None:
+@pytest.mark.parametrize(
+    ("inside", "path"),
+    [
+        ("{}", "tip"),
+        ('{"user": {}}', "user.tip"),
+        ('{"stops": [{"zone": "a"}, {}]}', "stops.tip"),
+        ('{"tags": {"any": {}}}', "tags.tip"),
+    ],
+)
+def test_other_policies(desk: Desk, unknown: UnknownFields, inside: str, path: str) -> None:
     desk.source = replace(desk.source, schema_policy=SchemaPolicy(unknown))
-    some = ({"id": 1}, {"id": 2, "tip": 5}, {"id": 3, "tip": None})
+    tips = [json.loads(inside.replace("{}", f'{{"tip": {tip}}}')) for tip in ("5", "null")]
+    some = ({"id": 1}, {"id": 2, **tips[0]}, {"id": 3, **tips[1]})
     if unknown is UnknownFields.FAIL:
-        with pytest.raises(UnknownField, match=r"trips/0 offset 1 .*\+tip") as stopped:
+        with pytest.raises(UnknownField, match=rf"trips/0 offset 1 .*\+{path}") as stopped:
             desk.write(*some)
         assert set(stopped.value.first.values()) == {1}
         return
@@ -314,7 +324,7 @@ def test_other_policies(desk: Desk, unknown: UnknownFields) -> None:
     assert isinstance(written, BatchWritten)
     assert [row["id"] for row in rows_of(written)] == [1, 3]
     desk.source = replace(desk.source, handling=Handling(Disposal.FAIL))
-    with pytest.raises(PoisonRecord, match="lacks: \\+tip"):
+    with pytest.raises(PoisonRecord, match=rf"lacks: \+{path}"):
         desk.write(*some)
 
 
