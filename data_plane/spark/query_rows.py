@@ -30,6 +30,7 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.spark.tasks import drop_zip_importers_and_freeze_gc
 from headgate.data_plane.transform.result_rows import cast_spark_rows
+from headgate.data_plane.transform.spark_types import find_losses, with_large_arrow_types
 from headgate.data_plane.write.table_outlets import FileOutlets
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 
@@ -200,6 +201,14 @@ def write_and_yield_outcome(
 
 def cast_to_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """QUERY-17: return the rows with the table's columns and types. Raises ``RowsUnfit``."""
+    for column in batch.schema:
+        if column.name in schema.names:
+            kind = with_large_arrow_types(column.type)
+            for loss in find_losses(kind, schema.field(column.name), column.name):
+                raise RowsUnfit(
+                    f"column {loss}",
+                    "select what the table has in the query, or add the field to the table",
+                )
     faults = Faults()
     rows = cast_spark_rows(batch, schema, faults)
     if faults.reasons:

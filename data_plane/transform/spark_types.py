@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.types as pa_types
+
+from headgate.data_plane.formats import field_names
 
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
@@ -102,6 +106,32 @@ def _fits_struct(source: pa.StructType, target: pa.StructType) -> bool:
         and there.keys() <= wanted.keys()
         and all(fits_without_cast(kind, wanted[name].type) for name, kind in there.items())
     )
+
+
+def find_losses(source: pa.DataType, target: pa.Field, path: str) -> Iterator[str]:
+    """Yield what a cast of any value of ``source`` (``with_large_arrow_types``) would leave out.
+
+    Whether a value fits shows when it is cast.
+    """
+    kind = target.type
+    if pa_types.is_struct(source) and pa_types.is_struct(kind):
+        names = [child.name for child in source]
+        try:
+            taken = field_names.match_fields(kind, names)
+        except field_names.TwoFields:
+            return  # which the cast says
+        for place in sorted(set(range(len(names))) - set(taken)):
+            yield f"{path}.{names[place]}: the table has no such field"
+        for child, place in zip(kind, taken, strict=True):
+            if place is not None:
+                yield from find_losses(source.field(place).type, child, f"{path}.{child.name}")
+    elif _is_list(source) and _is_list(kind):
+        yield from find_losses(source.value_type, kind.value_field, f"{path}[]")
+    elif pa_types.is_map(source) and pa_types.is_map(kind):
+        yield from find_losses(source.key_type, kind.key_field, f"{path} key")
+        yield from find_losses(source.item_type, kind.item_field, f"{path}[]")
+    elif pa_types.is_map(source) and pa_types.is_struct(kind):
+        yield f"{path}: a map may have keys that are no fields of {kind}"
 
 
 def _fits_wider_number(source: pa.DataType, target: pa.DataType) -> bool:

@@ -36,6 +36,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TopicState
+from headgate.data_plane.formats.field_names import with_lookup_names
 from headgate.data_plane.spark.query_rows import cast_to_table_rows
 from headgate.operations.control.operator_claim import make_claim
 from headgate.spark import batches, query_batch_commits
@@ -265,6 +266,39 @@ def test_query_17_a_column_that_the_table_lacks_is_refused(history: History) -> 
     rows.columns = ("id", "surprise")
     with closing(one_batch(history, 5)) as query, pytest.raises(RowsUnfit, match="surprise"):
         query(rows, 0)
+
+
+AB = pa.struct([("a", pa.int32()), ("b", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "named"),
+    [
+        (AB, pa.struct([("a", pa.int64())]), "id.b: "),
+        (AB, pa.struct([("a", pa.int64()), ("B", pa.large_string())]), "id.b: "),
+        (pa.list_(AB), pa.large_list(pa.struct([("a", pa.int64())])), r"id\[\].b: "),
+        (
+            pa.map_(pa.string(), pa.struct([("in", AB)])),
+            pa.map_(pa.large_string(), pa.struct([("in", pa.struct([("a", pa.int64())]))])),
+            r"id\[\].in.b: ",
+        ),
+        (pa.map_(pa.string(), pa.int64()), pa.struct([("a", pa.int64())]), "id: a map"),
+    ],
+    ids=["struct", "case", "list", "map", "map into struct"],
+)
+def test_query_17_a_nested_field_that_the_table_lacks_is_refused(
+    source: pa.DataType, target: pa.DataType, named: str
+) -> None:
+    rows = pa.RecordBatch.from_arrays([pa.nulls(1, source)], ["id"])
+    with pytest.raises(RowsUnfit, match=f"column {named}"):
+        cast_to_table_rows(rows, pa.schema({"id": target}))
+
+
+def test_query_17_a_nested_field_that_is_read_regardless_of_case_is_known() -> None:
+    there = pa.schema({"s": pa.struct([("A", pa.int64()), ("b", pa.large_string())])})
+    rows = pa.RecordBatch.from_pylist([{"s": {"a": 1, "b": "x"}}], pa.schema({"s": AB}))
+    found = cast_to_table_rows(rows, with_lookup_names(there, None, caseless=True))
+    assert found.to_pylist() == [{"s": {"A": 1, "b": "x"}}]
 
 
 @pytest.mark.parametrize(
