@@ -30,7 +30,7 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.spark.tasks import drop_zip_importers_and_freeze_gc
 from headgate.data_plane.transform.result_rows import cast_spark_rows
-from headgate.data_plane.transform.spark_types import find_losses, with_large_arrow_types
+from headgate.data_plane.transform.spark_types import find_misfits, with_large_arrow_types
 from headgate.data_plane.write.table_outlets import FileOutlets
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 
@@ -204,10 +204,10 @@ def cast_to_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBat
     for column in batch.schema:
         if column.name in schema.names:
             kind = with_large_arrow_types(column.type)
-            for loss in find_losses(kind, schema.field(column.name), column.name):
+            for misfit in find_misfits(kind, schema.field(column.name), column.name):
                 raise RowsUnfit(
-                    f"column {loss}",
-                    "select what the table has in the query, or add the field to the table",
+                    f"column {misfit}",
+                    "select the fields of the table in the query, and CAST them to its types",
                 )
     faults = Faults()
     rows = cast_spark_rows(batch, schema, faults)

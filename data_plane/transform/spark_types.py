@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.types as pa_types
 
-from headgate.data_plane.formats import field_names
+from headgate.data_plane.formats import column_options, field_names
 
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
@@ -108,8 +108,9 @@ def _fits_struct(source: pa.StructType, target: pa.StructType) -> bool:
     )
 
 
-def find_losses(source: pa.DataType, target: pa.Field, path: str) -> Iterator[str]:
-    """Yield what a cast of any value of ``source`` (``with_large_arrow_types``) would leave out.
+def find_misfits(source: pa.DataType, target: pa.Field, path: str) -> Iterator[str]:
+    """Yield what a cast of any value of ``source`` (``with_large_arrow_types``) would leave out
+    or guess.
 
     Whether a value fits shows when it is cast.
     """
@@ -124,14 +125,34 @@ def find_losses(source: pa.DataType, target: pa.Field, path: str) -> Iterator[st
             yield f"{path}.{names[place]}: the table has no such field"
         for child, place in zip(kind, taken, strict=True):
             if place is not None:
-                yield from find_losses(source.field(place).type, child, f"{path}.{child.name}")
+                yield from find_misfits(source.field(place).type, child, f"{path}.{child.name}")
     elif _is_list(source) and _is_list(kind):
-        yield from find_losses(source.value_type, kind.value_field, f"{path}[]")
+        yield from find_misfits(source.value_type, kind.value_field, f"{path}[]")
     elif pa_types.is_map(source) and pa_types.is_map(kind):
-        yield from find_losses(source.key_type, kind.key_field, f"{path} key")
-        yield from find_losses(source.item_type, kind.item_field, f"{path}[]")
+        yield from find_misfits(source.key_type, kind.key_field, f"{path} key")
+        yield from find_misfits(source.item_type, kind.item_field, f"{path}[]")
     elif pa_types.is_map(source) and pa_types.is_struct(kind):
         yield f"{path}: a map may have keys that are no fields of {kind}"
+    elif _would_be_guessed(source, target):
+        yield f"{path}: {source} may mean several values of {kind}"
+
+
+def _would_be_guessed(source: pa.DataType, target: pa.Field) -> bool:
+    """Return whether records' formats read such values by a convention, which is not Spark's."""
+    kind = target.type
+    if pa_types.is_large_string(source):  # they say base64
+        return bool(_is_bytes(kind) or pa_types.is_fixed_size_binary(kind))
+    if not pa_types.is_temporal(kind):
+        return False
+    if pa_types.is_timestamp(source):  # they say UTC, Spark the session's zone
+        has_zone = pa_types.is_timestamp(kind) and kind.tz is not None
+        return bool((source.tz is not None) != has_zone)
+    if column_options.unit_of(target):
+        return False
+    # they say milliseconds, Spark seconds
+    return bool(
+        pa_types.is_integer(source) or pa_types.is_floating(source) or pa_types.is_decimal(source)
+    )
 
 
 def _fits_wider_number(source: pa.DataType, target: pa.DataType) -> bool:

@@ -294,6 +294,49 @@ def test_query_17_a_nested_field_that_the_table_lacks_is_refused(
         cast_to_table_rows(rows, pa.schema({"id": target}))
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (pa.string(), pa.large_binary()),
+        (pa.string(), pa.binary(6)),
+        (pa.int64(), pa.timestamp("us", "UTC")),
+        (pa.float64(), pa.timestamp("us")),
+        (pa.int32(), pa.date32()),
+        (pa.int64(), pa.time64("us")),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("us")),
+        (pa.timestamp("us", "Europe/Berlin"), pa.date32()),
+        (pa.list_(pa.string()), pa.large_list(pa.large_binary())),
+    ],
+    ids=str,
+)
+def test_query_17_a_value_that_would_be_guessed_is_refused(
+    source: pa.DataType, target: pa.DataType
+) -> None:
+    rows = pa.RecordBatch.from_arrays([pa.nulls(1, source)], ["id"])
+    with pytest.raises(RowsUnfit, match=r"column id.*may mean several values"):
+        cast_to_table_rows(rows, pa.schema({"id": target}))
+
+
+@pytest.mark.parametrize(
+    ("value", "target"),
+    [
+        (pa.scalar("00000000-0000-0000-0000-000000000001"), pa.uuid()),
+        (pa.scalar("13:05:00"), pa.time64("us")),
+        (pa.scalar(dt.datetime(2026, 1, 1, tzinfo=dt.UTC)), pa.timestamp("us", "UTC")),
+        (pa.scalar(dt.datetime(2026, 1, 1)), pa.timestamp("ns")),  # noqa: DTZ001 - it has no zone
+        (pa.scalar(b"abcdef"), pa.binary(6)),
+        (pa.scalar(None), pa.large_binary()),
+    ],
+    ids=str,
+)
+def test_query_17_what_can_mean_one_value_only_is_taken(
+    value: pa.Scalar, target: pa.DataType
+) -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array([value.as_py()], value.type)], ["id"])
+    assert cast_to_table_rows(rows, pa.schema({"id": target})).num_rows == 1
+
+
 def test_query_17_a_nested_field_that_is_read_regardless_of_case_is_known() -> None:
     there = pa.schema({"s": pa.struct([("A", pa.int64()), ("b", pa.large_string())])})
     rows = pa.RecordBatch.from_pylist([{"s": {"a": 1, "b": "x"}}], pa.schema({"s": AB}))
