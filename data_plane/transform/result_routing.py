@@ -136,8 +136,9 @@ class _RowRouter:
 
 @dataclass(slots=True)
 class _TableResult:
-    """Says how one table takes a result; ``problem``: why it does not."""
+    """Says how one table takes a result of this schema; ``problem``: why it does not."""
 
+    schema: pa.Schema
     rows: ResultRows
     unknown_columns: list[str] = field(default_factory=list)
     problem: str = ""
@@ -221,17 +222,20 @@ class ResultTables:
             yield TableRows(routed.name, table.rows.convert_batch(batch))
 
     def _result_of_table(self, routed: RoutedTable, result: pa.Schema) -> _TableResult:
-        if routed.name not in self._tables:
+        made = self._tables.get(routed.name)
+        # A function may give other columns each time that it is called.
+        if made is None or not result.equals(made.schema):
             assert routed.plan is not None, "it has no problem"
-            self._tables[routed.name] = self._build_table_result(routed, routed.plan, result)
-        return self._tables[routed.name]
+            made = self._build_table_result(routed, routed.plan, result)
+            self._tables[routed.name] = made
+        return made
 
     def _build_table_result(
         self, routed: RoutedTable, plan: WriterPlan, result: pa.Schema
     ) -> _TableResult:
         has = {*plan.shape.arrow_schema().names, *coordinates_by_column(plan), RECORD}
         unsupported = [name for name in result.names if name not in has and name != TABLE_COLUMN]
-        made = _TableResult(ResultRows(plan, self._numbering, self._name), unsupported)
+        made = _TableResult(result, ResultRows(plan, self._numbering, self._name), unsupported)
         try:
             there = [column for column in result if column.name in has]
             require_valid_result(pa.schema(there), plan, self._name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -427,6 +428,36 @@ def test_routes_look_at_what_the_function_names(
 def test_a_column_that_one_of_the_tables_lacks_sends_its_rows_aside(local: LocalCatalog) -> None:
     found = many(local, "to_tables").messages({TOPIC: trips(0, 2)})
     assert any("gives 'zone', which db.zone_a has not" in each for each in found)
+
+
+def as_text(records: pa.RecordBatch) -> pa.RecordBatch:
+    return user_functions.column_of_another_type(only_id(records))
+
+
+@pytest.mark.parametrize("odd_ids", [{0}, {3}], ids=["first", "later"])
+@pytest.mark.parametrize(
+    ("odd", "named"),
+    [
+        (user_functions.to_tables, "gives 'zone', which db.zone_a has not"),
+        (as_text, "db.zone_a: .* gives 'id' as"),
+    ],
+)
+def test_each_result_of_a_function_is_compared_with_its_tables(
+    local: LocalCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+    odd_ids: set[int],
+    odd: Callable[[pa.RecordBatch], pa.RecordBatch],
+    named: str,
+) -> None:
+    def changing(records: pa.RecordBatch) -> pa.RecordBatch:
+        (one,) = records["id"].to_pylist()  # raises for several, and gets each alone then
+        return odd(records) if one in odd_ids else only_id(records)
+
+    monkeypatch.setattr(user_functions, "changing", changing, raising=False)
+    desk = many(local, "changing")
+    assert desk.write({TOPIC: trips(0, 3)}) == {"zone_a": list({0, 3} - odd_ids), "q": [*odd_ids]}
+    (said,) = desk.messages({TOPIC: trips(0, 3)})
+    assert re.search(named, said)
 
 
 def test_records_for_a_suspended_table_go_aside_too(
