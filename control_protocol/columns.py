@@ -14,7 +14,9 @@ from typing import Any
 
 _DECIMAL = re.compile(r"decimal\((\d{1,9}),\s*(\d{1,9})\)", re.ASCII)
 DIGITS_MAX = 38
-_NUMBERS = {"int": 0, "long": 1, "float": 0, "double": 2}
+_WHOLE = {"int": (10, 0), "long": (19, 0)}
+"""Precision and scale of the decimals that hold all their values."""
+_FLOATS = {"float", "double"}
 
 Path = tuple[str, ...]
 """Names from the outermost column inwards; list items and map values add none."""
@@ -171,10 +173,12 @@ def struct_as_map(struct: Struct, map_to_unify_with: MapOf | None = None) -> Typ
 def _unify_primitives(one: str, other: str) -> str:
     if one == other:
         return one
-    if one in _NUMBERS and other in _NUMBERS:
-        whole = {"int", "long"}
-        return "long" if {one, other} <= whole else "double"
-    first, second = decimal_precision_and_scale(one), decimal_precision_and_scale(other)
+    kinds = {one, other}
+    if kinds <= _WHOLE.keys():
+        return "long"
+    if kinds <= _WHOLE.keys() | _FLOATS:
+        return "double"
+    first, second = (_WHOLE.get(kind) or decimal_precision_and_scale(kind) for kind in (one, other))
     if first and second:
         scale = max(first[1], second[1])
         precision = max(first[0] - first[1], second[0] - second[1]) + scale

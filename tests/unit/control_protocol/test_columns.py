@@ -29,7 +29,14 @@ from headgate.control_protocol.schema_evolution import (
 NAMES = ("a", "b", "c", "A")
 PRIMITIVES = (
     *("boolean", "int", "long", "float", "double", "date", "timestamptz", "string", "binary"),
-    *("decimal(9, 2)", "decimal(12, 2)", "decimal(12, 4)", "decimal(38, 0)", "decimal(38, 20)"),
+    *(
+        "decimal(9, 0)",
+        "decimal(9, 2)",
+        "decimal(12, 2)",
+        "decimal(12, 4)",
+        "decimal(38, 0)",
+        "decimal(38, 20)",
+    ),
 )
 
 
@@ -82,6 +89,22 @@ def test_a_join_is_associative(one: Struct, two: Struct, three: Struct) -> None:
 @given(STRUCTS)
 def test_a_join_is_idempotent(one: Struct) -> None:
     assert unify_columns(one, one) == one
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("int", "decimal(38, 0)", "decimal(38, 0)"),
+        ("long", "decimal(9, 2)", "decimal(21, 2)"),
+        ("long", "decimal(38, 20)", "string"),
+        ("double", "decimal(38, 0)", "string"),
+    ],
+)
+def test_two_kinds_of_numbers_join_to_one_that_takes_both_exactly_or_else_to_text(
+    one: str, other: str, both: str
+) -> None:
+    columns = [Struct((Column("n", kind),)) for kind in (one, other)]
+    assert unify_columns(*columns)["n"].type == both
 
 
 @given(TABLES, STRUCTS)

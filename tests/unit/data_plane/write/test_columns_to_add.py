@@ -193,6 +193,11 @@ def test_of_several_kinds_a_column_is_text_and_numbers_are_bad(desk: Desk) -> No
     assert [row["m"] for row in rows] == ["x", '{"a":1}']
 
 
+def test_whole_numbers_of_any_size_are_of_one_kind(desk: Desk) -> None:
+    done, rows = desk.settled({"id": 1, "n": 5}, {"id": 2, "n": 2**64 - 1})
+    assert (done, [row["n"] for row in rows]) == (("+n",), [5, 2**64 - 1])
+
+
 def test_names_that_become_no_column_are_ignored_and_counted(desk: Desk) -> None:
     some = [{"id": n, "PAX": n, "a.b": 1} for n in range(1, 5)]
     written = desk.write(*some)
