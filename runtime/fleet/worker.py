@@ -139,6 +139,8 @@ class Worker:
         self._names: dict[int, str] = {}
         self._watches: dict[str, ProcessWatch] = {}
         self._reports: dict[str, Report] = {}
+        self._may_mib: dict[str, int] = {}
+        """What each life may take by its last spec: also while it leaves, without one."""
         self._promised_mib: dict[str, int] = {}
         """To sinks that have, or are about to have, a process with a JVM."""
         self._asking: dict[int, str] = {}
@@ -285,6 +287,8 @@ class Worker:
                 continue
             if name not in self._lives:
                 self._lives[name] = Life(spec.wanted, _monotonic_ms())
+            may_mib = spec.memory_mib
+            self._may_mib[name] = self._limits.memory_mib if may_mib is None else may_mib
             self._feed_life(name, spec.wanted)
         for name in [*self._lives]:
             found = self._specs.get(name)
@@ -332,9 +336,7 @@ class Worker:
             if not life.has_process:
                 self._watches.pop(name, None)
                 continue
-            spec = self._specs.get(name)
-            may_mib = self._limits.memory_mib if spec is None else spec.memory_mib
-            may_mib = self._limits.memory_mib if may_mib is None else may_mib
+            may_mib = self._may_mib[name]
             watch = self._watches.get(name)
             if watch is None or watch.pid != life.pid:
                 watch = self._watches[name] = ProcessWatch(life.pid)
@@ -356,8 +358,12 @@ class Worker:
         if (before := self._lives.get(name)) is None:
             return
         after, actions = step(before, given, _monotonic_ms())
+        if isinstance(given, Ended) and before.state is LifeState.STOPPING and before.code:
+            # Nothing is tried again, so no later state tells it.
+            text = f"sink {name}: while it left: {before.code} {before.text}"
+            _log.warning("%s", text, extra=event_extra(LogEvent.SINK_STATE))
         if after is None:
-            del self._lives[name]
+            del self._lives[name], self._may_mib[name]
             self._watches.pop(name, None)
             self._reports.pop(name, None)
             _log.info(
