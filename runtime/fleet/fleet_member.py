@@ -159,7 +159,9 @@ class FleetMember:
     def _prepare_desired_sink(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
-        if written is None or written.text != spec.file or written.may_be_retried:
+        # Who cleans TMPDIR takes files away that were read long ago; the next start reads it again.
+        is_gone = written is not None and not written.refused and not path.exists()
+        if written is None or is_gone or written.text != spec.file or written.may_be_retried:
             refused: HeadgateError | None = None
             has_jvm = has_own_jvm(spec.file)
             try:
@@ -183,10 +185,21 @@ class FleetMember:
         text = with_fleet_defaults(
             spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms
         )
+        self._require_folder()
         draft = path.with_suffix(".new")
         draft.write_text(text)
         draft.replace(path)
         self._revisions[revision_of(text.encode())] = spec.revision
+
+    def _require_folder(self) -> None:
+        """Make the folder again if it is gone. Raises ``ConfigurationError`` if it is not ours."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Below TMPDIR anybody may have made one of its name, and would say which code runs.
+        if self._own_folder and self._folder.lstat().st_uid != os.getuid():
+            raise ConfigurationError(
+                f"{self._folder} was removed, and made anew by another user",
+                "set worker.folder, and restart the worker",
+            )
 
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell what has changed at once, figures now and then, and that somebody is here.

@@ -134,6 +134,33 @@ def spec(key: str = "trips", file: str = FILE) -> SinkSpec:
     return SinkSpec(key=key, slot=0, number=1, file=file)
 
 
+@pytest.mark.parametrize("gone", ["file", "folder"])
+def test_a_file_that_was_cleaned_away_is_written_again(
+    cluster: Cluster, member: FleetMember, gone: str
+) -> None:
+    cluster.gives(spec())
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    written = member.read_desired_sinks()["trips"]
+    text = written.file.read_text()
+    written.file.unlink()
+    if gone == "folder":
+        written.file.parent.rmdir()
+    assert member.read_desired_sinks()["trips"] == written
+    assert written.file.read_text() == text
+
+
+def test_a_folder_below_tmpdir_that_another_user_made_anew_takes_no_file(
+    cluster: Cluster, member: FleetMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member._own_folder = True
+    monkeypatch.setattr(fleet_member.os, "getuid", lambda: -1)
+    cluster.gives(spec())
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    found = member.read_desired_sinks()["trips"]
+    assert "made anew by another user" in str(found.refused)
+    assert not found.file.exists()
+
+
 @pytest.mark.parametrize("key", ["../outside", "a/b", "nul\0"])
 def test_a_key_that_is_no_sink_s_writes_no_file(
     cluster: Cluster, member: FleetMember, key: str
