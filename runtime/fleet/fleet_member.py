@@ -185,11 +185,12 @@ class FleetMember:
         text = with_fleet_defaults(
             spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms
         )
+        content = text.encode()  # not as a locale has it: all sinks would end with the worker
         self._require_folder()
         draft = path.with_suffix(".new")
-        draft.write_text(text)
+        draft.write_bytes(content)
         draft.replace(path)
-        self._revisions[revision_of(text.encode())] = spec.revision
+        self._revisions[revision_of(content)] = spec.revision
 
     def _require_folder(self) -> None:
         """Make the folder again if it is gone. Raises ``ConfigurationError`` if it is not ours."""

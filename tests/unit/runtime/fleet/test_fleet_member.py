@@ -134,6 +134,17 @@ def spec(key: str = "trips", file: str = FILE) -> SinkSpec:
     return SinkSpec(key=key, slot=0, number=1, file=file)
 
 
+def test_a_file_is_written_as_utf_8_in_any_locale(
+    cluster: Cluster, member: FleetMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "ascii")
+    cluster.gives(spec(file=f"{FILE}# \u20ac\n"))
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    found = member.read_desired_sinks()["trips"]
+    assert found.refused is None
+    assert "# \u20ac" in found.file.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("gone", ["file", "folder"])
 def test_a_file_that_was_cleaned_away_is_written_again(
     cluster: Cluster, member: FleetMember, gone: str
