@@ -377,7 +377,8 @@ WORKER_GONE_MS = 3_600_000
 
 
 def find_stale_state_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> list[str]:
-    """Return keys of the state topic that nobody will ever take back: of workers that are gone."""
+    """Return keys of the state topic that nobody will ever take back: of workers that are gone, or
+    that have given the slot away."""
     stale = []
     for key, record in records.observed.items():
         value = record.value
@@ -386,7 +387,10 @@ def find_stale_state_keys(records: FleetRecords, fleet: FleetView, now_ms: int) 
         if isinstance(value, ObservedSink):
             sink = fleet.sinks[value.key]
             misplaced = sink.spec is None or sink.slot != value.slot
-            told_ms = _last_told_ms(record, value, fleet.workers)
+            told_ms, worker = record.time_ms, fleet.workers.get(value.worker)
+            # Who gave the slot away may not take it back, however long it lives.
+            if worker is not None and value.slot in worker.observed.slots:
+                told_ms = _last_told_ms(record, value, fleet.workers)
             if misplaced and now_ms - told_ms >= STALE_MS:
                 stale.append(key)
     return stale

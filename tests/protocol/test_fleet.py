@@ -26,12 +26,14 @@ from headgate.runtime.fleet.fleet_records import (
     state_topic_key_of,
 )
 from headgate.runtime.fleet.fleet_view import (
+    STALE_MS,
     CommandRecord,
     Drift,
     FleetRecords,
     FleetView,
     ObservedRecord,
     build_fleet_view,
+    find_stale_state_keys,
     outdated_specs,
 )
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -283,6 +285,30 @@ def test_fleet_4_a_sink_that_moves_is_told_of_from_both_slots() -> None:
     for record in (told(leaving, 0), told(arriving, 0), ObservedRecord("sink/2/trips", 9, 0, None)):
         records.take_record(record)
     assert list(records.observed) == ["sink/5/trips"], "who is left takes back its own word only"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "slots", "is_stale"),
+    [
+        ([], (5,), False),
+        ([], (6,), True),
+        ([spec(slot=6)], (6,), True),
+        ([spec()], (6,), False),
+    ],
+)
+def test_fleet_4_what_a_worker_told_of_a_slot_that_it_gave_away_is_taken_back(
+    wanted: list[SinkSpec], slots: tuple[int, ...], *, is_stale: bool
+) -> None:
+    """Its sign of life says nothing of it, and who has the slot says nothing of an unwanted sink.
+    The sink was removed, or moved, while its slot changed hands."""
+    records = FleetRecords()
+    for at, each in enumerate(wanted):
+        records.take_record(CommandRecord(each.key, each.slot, at, 0, each))
+    for record in (told(seen(LifeState.STOPPING), 0), told(worker(slots=slots), STALE_MS)):
+        records.take_record(record)
+    assert not find_stale_state_keys(records, build_fleet_view(records, 0), STALE_MS - 1)
+    found = find_stale_state_keys(records, build_fleet_view(records, STALE_MS), STALE_MS)
+    assert found == (["sink/5/trips"] if is_stale else [])
 
 
 @given(st.permutations([0, 1, 2, 3]))
