@@ -173,12 +173,12 @@ class FleetMember:
                 refused = ConfigurationError(text, "correct worker.folder")
             written = _WrittenFile(spec.file, spec.revision, refused, has_jvm)
             self._written[key] = written
-        wanted = Wanted(written.revision, spec.state, spec.restarts, spec.number)
         may_mib = spec.memory_mib
         if written.has_jvm and not may_mib and self._settings.worker.memory_mib:
             may_mib = max(self._settings.worker.memory_mib, JVM_MIB_MIN)
         jvm_mib = (may_mib or JVM_MIB_MIN) if written.has_jvm else 0
-        return DesiredSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
+        wanted = Wanted(written.revision, spec.state, spec.restarts, spec.number, jvm_mib)
+        return DesiredSink(path, wanted, may_mib or None, written.refused, lag_records)
 
     def _write_file(self, key: str, spec: SinkSpec, path: Path) -> None:
         _require_file_names_its_sink(key, spec)

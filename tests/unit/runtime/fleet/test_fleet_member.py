@@ -305,4 +305,4 @@ def test_fleet_13_a_sink_with_a_jvm_is_promised_memory_for_it(
     cluster.gives(SinkSpec(key="trips", slot=0, number=1, file=file, memory_mib=desired_mib))
     wait_until(lambda: "trips" in member.read_desired_sinks())
     wanted = member.read_desired_sinks()["trips"]
-    assert (wanted.memory_mib, wanted.jvm_mib) == (may_mib, jvm_mib)
+    assert (wanted.memory_mib, wanted.wanted.jvm_mib) == (may_mib, jvm_mib)

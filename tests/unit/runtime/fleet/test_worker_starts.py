@@ -37,10 +37,9 @@ class Lagging:
         return {
             name: DesiredSink(
                 Path(f"{name}.toml"),
-                Wanted("1"),
+                Wanted("1", jvm_mib=self.jvm),
                 self.memory_mib,
                 lag_records=lag,
-                jvm_mib=self.jvm,
             )
             for name, lag in self._lags.items()
         }
@@ -166,9 +165,9 @@ class Measured:
         """It takes what it takes."""
 
 
-@pytest.mark.parametrize("whose_end", ["the sink's", "the worker's"])
+@pytest.mark.parametrize("whose_end", ["the sink's", "the worker's", "the promise's"])
 @pytest.mark.parametrize(("taken_mib", "killed"), [(4_000, False), (4_097, True)])
-def test_who_leaves_may_take_what_its_last_spec_allowed_and_its_kill_is_told(
+def test_who_leaves_may_take_what_it_was_allowed_before_and_its_kill_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     *,
@@ -187,6 +186,8 @@ def test_who_leaves_may_take_what_its_last_spec_allowed_and_its_kill_is_told(
     worker._on_event({"started": 900_001, "sink": "a"})
     if whose_end == "the worker's":
         worker._ends = True
+    elif whose_end == "the promise's":
+        source.jvm = source.memory_mib = 1_500
     else:
         source._lags = {}
     worker._looked_s = worker._watched_s = 0.0
@@ -194,6 +195,6 @@ def test_who_leaves_may_take_what_its_last_spec_allowed_and_its_kill_is_told(
     life = worker._lives["a"]
     assert (life.state, life.killed) == (LifeState.STOPPING, killed)
     worker._on_event({"ended": 900_001, "status": 9})
-    assert not worker._lives
+    assert ("a" in worker._lives) == (whose_end == "the promise's")
     told = [each.message for each in caplog.records if "HG-109" in each.message]
     assert len(told) == killed
