@@ -34,6 +34,7 @@ from headgate.runtime.fleet.fleet_view import (
     ObservedRecord,
     build_fleet_view,
     find_stale_state_keys,
+    names_of_two_workers,
     outdated_specs,
 )
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -309,6 +310,25 @@ def test_fleet_4_what_a_worker_told_of_a_slot_that_it_gave_away_is_taken_back(
     assert not find_stale_state_keys(records, build_fleet_view(records, 0), STALE_MS - 1)
     found = find_stale_state_keys(records, build_fleet_view(records, STALE_MS), STALE_MS)
     assert found == (["sink/5/trips"] if is_stale else [])
+
+
+@pytest.mark.parametrize(
+    ("incarnations", "at_ms", "found"),
+    [
+        ("abcd", 3, []),
+        ("aabb", 3, []),
+        ("abab", 3, ["w0"]),
+        ("abca", 3, ["w0"]),
+        ("abab", 3 + STALE_MS, []),
+    ],
+)
+def test_fleet_4_two_workers_of_one_name_tell_in_turn_and_one_that_starts_again_does_not(
+    incarnations: str, at_ms: int, found: list[str]
+) -> None:
+    records = FleetRecords()
+    for time_ms, each in enumerate(incarnations):
+        records.take_record(told(worker(incarnation=each), time_ms))
+    assert names_of_two_workers(records, at_ms) == found
 
 
 @given(st.permutations([0, 1, 2, 3]))

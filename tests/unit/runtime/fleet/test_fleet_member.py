@@ -16,6 +16,7 @@ from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
 from headgate.kafka.fleet_group_member import SlotEvent, SlotRead, SlotsGained
 from headgate.runtime.fleet import fleet_member
+from headgate.runtime.fleet.balancer import Balancer
 from headgate.runtime.fleet.fleet_member import FleetMember
 from headgate.runtime.fleet.fleet_records import CommandWire, Drain, SinkSpec
 from headgate.runtime.fleet.outage_log import OutageLog
@@ -229,6 +230,17 @@ def test_a_refused_seat_is_asked_for_again_and_each_outage_is_told(
         assert "trips" in member.read_desired_sinks(), "its sinks go on"
         cluster.gives(spec())
         wait_until(lambda: not cluster.events)
+
+
+def test_two_workers_of_one_name_are_told_once_until_it_is_over(
+    member: FleetMember, caplog: pytest.LogCaptureFixture
+) -> None:
+    balancer = Balancer(member._settings)
+    for names in (["w0"], ["w0"], [], ["w0"]):
+        balancer._log_names_of_two_workers(names)
+    told = [each.message for each in caplog.records if "HG-166" in each.message]
+    assert len(told) == 2
+    assert "two workers are called w0" in told[0]
 
 
 def test_each_outage_of_the_state_topic_is_told_once(
