@@ -69,6 +69,8 @@ class Reload:
         self._last_state = self._file_state()
         self._due_s = time.monotonic() + LOOKED_AT_S
         self._requested = False
+        self.readings = 0
+        """How often the file was read and not refused, also where it said the same as before."""
 
     def request_reload(self) -> None:
         """Read it again even if it is unchanged: a secret that it refers to may have changed."""
@@ -80,15 +82,16 @@ class Reload:
             return None
         try:
             read = self.read_settings(current)
-            if read == current:
-                return None
-            how = self._describe(current, read)
+            how = self._describe(current, read) if read != current else ""
         except HeadgateError as error:
             text = f"{self._path.name} was not adopted: {error}"
             _log.error(
                 "sink %s: %s", current.name, text, extra=event_extra(LogEvent.SINK_NOT_RELOADED)
             )
             return RefusedFile(error)
+        self.readings += 1
+        if not how:
+            return None
         text = f"{self._path.name} has changed: it applies {how}"
         _log.info("sink %s: %s", current.name, text, extra=event_extra(LogEvent.SINK_RELOADED))
         return read

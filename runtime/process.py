@@ -135,12 +135,12 @@ Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run reports to its observer: the participant's state, whether it leads, and by which
-    settings."""
+    """What a run reports to its observer: the participant's state, whether it leads, and how often
+    its file was read anew."""
 
     participant: State
     leads: bool
-    settings: SinkSettings
+    readings: int
 
 
 def run(
@@ -349,7 +349,8 @@ def _run_turns_until_new_settings(
         first.log_progress_if_new(sink.state)
         turn.report_turn("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
-            turn.process.on_progress(Progress(sink.state, sink.leads, settings))
+            readings = turn.process.reload.readings if turn.process.reload else 0
+            turn.process.on_progress(Progress(sink.state, sink.leads, readings))
         read = turn.reload_settings_if_changed(settings, sink.state.sender)
         if read and not can_apply_live(settings, read):
             return read

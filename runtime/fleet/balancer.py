@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing
 
 from headgate.config.worker_settings import WorkerSettings
-from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateError
+from headgate.control_protocol.errors import FleetChangedMeanwhile, HeadgateError, MemberRefused
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_topics import CompactedProducer, KeyedValue
 from headgate.runtime.fleet.fleet_changes import plan_balancer_moves
@@ -20,6 +21,7 @@ from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
     find_stale_state_keys,
+    names_of_two_workers,
     outdated_specs,
 )
 from headgate.runtime.fleet.outage_log import OutageLog
@@ -45,6 +47,7 @@ class Balancer:
         self._thread: threading.Thread | None = None
         self._read_trouble = OutageLog("the fleet cannot be read, sinks are not balanced")
         self._move_trouble = OutageLog("sinks cannot be moved")
+        self._name_trouble = OutageLog("workers of one fleet have one name")
         self._state_trouble = OutageLog("states of workers that are gone are not taken back")
 
     def start_or_stop(self, *, leads: bool) -> None:
@@ -86,6 +89,7 @@ class Balancer:
             due_s = now_s + EVERY_S
             self._read_trouble.end_outage()
             fleet = reader.current_view()
+            self._log_names_of_two_workers(names_of_two_workers(reader.records, wall_ms()))
             present = _incarnations_taking_sinks(fleet)
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
@@ -96,6 +100,18 @@ class Balancer:
                 self._balance(reader.records, fleet)
         producer.flush(1.0)
         self._state_trouble.log_or_end_outage_of_producer(producer)
+
+    def _log_names_of_two_workers(self, names: Sequence[str]) -> None:
+        """Say what nobody else notices without ``worker.static_member``: each overwrites what the
+        other tells."""
+        for name in names:
+            error = MemberRefused(
+                f"two workers are called {name}: the fleet sees one of them at a time",
+                "give each worker a worker.name of its own, or end the one that is left over",
+            )
+            self._name_trouble.log_outage_if_new(str(error))
+        if not names:
+            self._name_trouble.end_outage()
 
     def _balance(self, records: FleetRecords, fleet: FleetView) -> None:
         moves = find_moves(fleet, wall_ms())

@@ -159,7 +159,9 @@ class FleetMember:
     def _prepare_desired_sink(self, key: str, spec: SinkSpec, lag_records: int) -> DesiredSink:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
-        if written is None or written.text != spec.file or written.may_be_retried:
+        # Who cleans TMPDIR takes files away that were read long ago; the next start reads it again.
+        is_gone = written is not None and not written.refused and not path.exists()
+        if written is None or is_gone or written.text != spec.file or written.may_be_retried:
             refused: HeadgateError | None = None
             has_jvm = has_own_jvm(spec.file)
             try:
@@ -171,22 +173,34 @@ class FleetMember:
                 refused = ConfigurationError(text, "correct worker.folder")
             written = _WrittenFile(spec.file, spec.revision, refused, has_jvm)
             self._written[key] = written
-        wanted = Wanted(written.revision, spec.state, spec.restarts, spec.number)
         may_mib = spec.memory_mib
         if written.has_jvm and not may_mib and self._settings.worker.memory_mib:
             may_mib = max(self._settings.worker.memory_mib, JVM_MIB_MIN)
         jvm_mib = (may_mib or JVM_MIB_MIN) if written.has_jvm else 0
-        return DesiredSink(path, wanted, may_mib or None, written.refused, lag_records, jvm_mib)
+        wanted = Wanted(written.revision, spec.state, spec.restarts, spec.number, jvm_mib)
+        return DesiredSink(path, wanted, may_mib or None, written.refused, lag_records)
 
     def _write_file(self, key: str, spec: SinkSpec, path: Path) -> None:
         _require_file_names_its_sink(key, spec)
         text = with_fleet_defaults(
             spec.file, sink_of_key(key), self._settings.worker.session_timeout_ms
         )
+        content = text.encode()  # not as a locale has it: all sinks would end with the worker
+        self._require_folder()
         draft = path.with_suffix(".new")
-        draft.write_text(text)
+        draft.write_bytes(content)
         draft.replace(path)
-        self._revisions[revision_of(text.encode())] = spec.revision
+        self._revisions[revision_of(content)] = spec.revision
+
+    def _require_folder(self) -> None:
+        """Make the folder again if it is gone. Raises ``ConfigurationError`` if it is not ours."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Below TMPDIR anybody may have made one of its name, and would say which code runs.
+        if self._own_folder and self._folder.lstat().st_uid != os.getuid():
+            raise ConfigurationError(
+                f"{self._folder} was removed, and made anew by another user",
+                "set worker.folder, and restart the worker",
+            )
 
     def report_sinks(self, told: Sequence[ToldSink], now_ms: int) -> None:
         """Tell what has changed at once, figures now and then, and that somebody is here.

@@ -50,6 +50,9 @@ class ObservedRecord:
     value: ObservedSink | ObservedWorker | Skipped | None
 
 
+_INCARNATIONS_KEPT = 8
+"""So many workers of one name are noticed; each restart of a single one adds another."""
+
 Place = tuple[int, str]
 """A slot and a key: where a spec stands."""
 
@@ -64,6 +67,10 @@ class FleetRecords:
     """Those behind the last one that is believed, which are not: a person should hear of them."""
     drains: dict[Place, Drain] = field(default_factory=dict)
     observed: dict[str, ObservedRecord] = field(default_factory=dict)
+    incarnations: dict[str, list[str]] = field(default_factory=dict)
+    """Some starts of each worker, the one that told last at the end."""
+    back_ms: dict[str, int] = field(default_factory=dict)
+    """When an earlier start of a worker told after a later one: two have its name."""
     highest_number: int = 0
     """Of all specs and removals: the next change counts on from it."""
 
@@ -99,6 +106,17 @@ class FleetRecords:
             self.observed.pop(record.key, None)
         elif not isinstance(record.value, Skipped):
             self.observed[record.key] = record
+            if isinstance(record.value, ObservedWorker):
+                self._note_incarnation(record.value, record.time_ms)
+
+    def _note_incarnation(self, told: ObservedWorker, time_ms: int) -> None:
+        known = self.incarnations.setdefault(told.worker, [])
+        if told.incarnation in known[:-1]:
+            self.back_ms[told.worker] = time_ms
+            known.remove(told.incarnation)
+        if told.incarnation not in known:
+            known.append(told.incarnation)
+            del known[:-_INCARNATIONS_KEPT]
 
 
 # ------------------------------------------------------------------------------------------ view
@@ -376,8 +394,14 @@ WORKER_GONE_MS = 3_600_000
 """A worker that is lost is shown for so long."""
 
 
+def names_of_two_workers(records: FleetRecords, now_ms: int) -> list[str]:
+    """Return names that several workers have lately told by, in turn."""
+    return sorted(name for name, ms in records.back_ms.items() if now_ms - ms < STALE_MS)
+
+
 def find_stale_state_keys(records: FleetRecords, fleet: FleetView, now_ms: int) -> list[str]:
-    """Return keys of the state topic that nobody will ever take back: of workers that are gone."""
+    """Return keys of the state topic that nobody will ever take back: of workers that are gone, or
+    that have given the slot away."""
     stale = []
     for key, record in records.observed.items():
         value = record.value
@@ -386,7 +410,10 @@ def find_stale_state_keys(records: FleetRecords, fleet: FleetView, now_ms: int) 
         if isinstance(value, ObservedSink):
             sink = fleet.sinks[value.key]
             misplaced = sink.spec is None or sink.slot != value.slot
-            told_ms = _last_told_ms(record, value, fleet.workers)
+            told_ms, worker = record.time_ms, fleet.workers.get(value.worker)
+            # Who gave the slot away may not take it back, however long it lives.
+            if worker is not None and value.slot in worker.observed.slots:
+                told_ms = _last_told_ms(record, value, fleet.workers)
             if misplaced and now_ms - told_ms >= STALE_MS:
                 stale.append(key)
     return stale

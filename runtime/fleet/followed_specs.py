@@ -24,6 +24,8 @@ class _Slot:
     records: FleetRecords = field(default_factory=FleetRecords)
     reading: FleetRecords | None = None
     """What was read since the slot was gained; counts once its end is reached."""
+    keys_read: set[str] = field(default_factory=set)
+    """Keys that it spoke of meanwhile."""
     owned: bool = True
     drop_ms: int | None = None
 
@@ -36,6 +38,7 @@ class FollowedSlots:
     orphans: dict[str, SinkSpec] = field(default_factory=dict)
     """Specs of a topic that is gone: followed until the fleet says something of their keys."""
     _lost: bool = False
+    """The group has not answered since."""
 
     @property
     def owned_and_read_slots(self) -> frozenset[int]:
@@ -49,6 +52,7 @@ class FollowedSlots:
         for number in numbers:
             slot = self.slots.setdefault(number, _Slot())
             slot.owned, slot.drop_ms, slot.reading = True, None, FleetRecords()
+            slot.keys_read = set()
         if self._lost:
             self._lost = False
             for slot in self.slots.values():
@@ -73,14 +77,20 @@ class FollowedSlots:
         if slot is None:
             return
         (slot.records if slot.reading is None else slot.reading).take_record(record)
-        if not isinstance(record.value, Skipped):
+        if isinstance(record.value, Skipped):
+            return
+        if slot.reading is None:
             self.orphans.pop(record.key, None)
+        else:  # its spec is not followed yet: nobody would want the sink until the slot's end
+            slot.keys_read.add(record.key)
 
     def on_slot_read(self, number: int) -> None:
         """Follow what was read: the slot's end is reached."""
         slot = self.slots.get(number)
         if slot and slot.reading is not None:
             slot.records, slot.reading = slot.reading, None
+            for key in slot.keys_read:
+                self.orphans.pop(key, None)
 
     def on_topic_gone(self) -> None:
         """Keep what is followed, without a slot: nobody has taken anything back."""
@@ -89,7 +99,12 @@ class FollowedSlots:
         self._lost = False
 
     def release_orphan_specs(self, keys: frozenset[str]) -> None:
-        """Let these go: the fleet has specs of them again, and somebody follows those."""
+        """Let these go: the fleet has specs of them again, and somebody follows those.
+
+        That may be this worker: nothing is let go until it has its slots, and has read them.
+        """
+        if self._lost or any(slot.reading is not None for slot in self.slots.values()):
+            return
         for key in keys:
             self.orphans.pop(key, None)
 

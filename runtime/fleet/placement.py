@@ -14,6 +14,7 @@ from math import gcd
 
 from headgate.runtime.fleet.fleet_records import sink_of_key
 from headgate.runtime.fleet.fleet_view import FleetView, SinkView
+from headgate.runtime.fleet.sink_files import has_own_jvm
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
 CORE_WEIGHT = 50
@@ -126,7 +127,8 @@ class Move:
 def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
     """Return the moves that bring the loads of workers together; few, and never back and forth.
 
-    A sink that is in error, was moved by a person, or was moved lately stays where it is.
+    A sink that is in error, has a JVM of its own, was moved by a person, or was moved lately stays
+    where it is.
     ``now_ms`` is the wall clock that movers use.
     """
     slots: dict[str, list[int]] = defaultdict(list)
@@ -178,8 +180,12 @@ def find_moves(fleet: FleetView, now_ms: int) -> list[Move]:
 
 
 def _may_be_moved(sink: SinkView, now_ms: int) -> bool:
-    """Return whether it may be moved: an error would go with it, and blame another worker."""
+    """Return whether it may be moved: an error would go with it, and blame another worker.
+
+    One with a JVM has memory where it runs, and might wait for it for ever elsewhere (FLEET-13).
+    """
     assert sink.spec is not None
     rests = sink.spec.moved_ms and now_ms - sink.spec.moved_ms < STAYS_MS
     works = sink.state in (LifeState.RUNNING, LifeState.PAUSED)
-    return works and not sink.spec.pinned and not rests
+    stays = sink.spec.pinned or rests
+    return works and not stays and not has_own_jvm(sink.spec.file)

@@ -115,6 +115,7 @@ JVM_MIB_MIN = 1_500
 """A process that writes with a Spark of its own takes no less, with its JVM (FLEET-13)."""
 
 
+@lru_cache(maxsize=4_096)  # the balancer asks of the same files each ten seconds
 def has_own_jvm(sink_file_text: str) -> bool:
     """Return whether a sink of this file writes with a Spark that runs beside its process."""
     document = parse_sink_document(sink_file_text)

@@ -115,13 +115,15 @@ class Wanted:
     """Says that somebody wants the sink, as in this revision of its file.
 
     Without a ``state`` its table alone says whether it is paused or stopped. ``restarts`` counts up
-    with each start anew that a person wants, ``number`` with each spec.
+    with each start anew that a person wants, ``number`` with each spec. ``jvm_mib``: the memory
+    that its process and its JVM are promised; 0: it has no JVM of its own.
     """
 
     revision: str
     state: DesiredState | None = None
     restarts: int = 0
     number: int = 0
+    jvm_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,8 @@ class Life:
     pid: int = 0
     asked_start: bool = False
     """A start was asked for and not answered yet."""
+    jvm_mib: int = 0
+    """What its process was promised at its start."""
     turned_ms: int = 0
     leave_by_ms: int = 0
     killed: bool = False
@@ -317,10 +321,13 @@ def _with_event(life: Life, event: LifeEvent, now_ms: int) -> Life:
 
 
 def _on_wanted(life: Life, spec: Wanted, now_ms: int) -> Step:
-    """A changed spec is a new try; a process that works follows its file by itself."""
+    """A changed spec is a new try; a process that works follows its file by itself.
+
+    Not where its JVM may take other memory: that is promised at a start alone (FLEET-13).
+    """
     if life.wanted and life.spec == spec:
         return life, ()
-    anew = life.has_process and spec.restarts != life.spec.restarts
+    anew = spec.restarts != life.spec.restarts or spec.jvm_mib != life.jvm_mib
     changed = replace(life, wanted=True, spec=spec, tries=0, asked_ms=None)
     changed = _with_event(changed, LifeEvent.SPEC_CHANGED, now_ms)
     if spec.state is DesiredState.STOPPED:
@@ -367,7 +374,8 @@ def _on_unstarted(life: Life, given: Unstarted, now_ms: int) -> Step:
 
 
 def _is_process_wanted(life: Life) -> bool:
-    return life.wanted and life.spec.state is not DesiredState.STOPPED
+    is_promised = life.jvm_mib == life.spec.jvm_mib
+    return life.wanted and life.spec.state is not DesiredState.STOPPED and is_promised
 
 
 def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
@@ -418,7 +426,7 @@ def _on_time_passed(life: Life, now_ms: int, *, may_start: bool) -> Step:
             if waits or not may_start or not life.wanted:
                 return life, ()
             fresh = replace(life, asked_start=True, code="", text="", needs_person=False)
-            return replace(fresh, since_ms=now_ms), (Start(),)
+            return replace(fresh, since_ms=now_ms, jvm_mib=life.spec.jvm_mib), (Start(),)
         case LifeState.STOPPING if now_ms >= life.leave_by_ms:
             return _kill_process(life, "", "")
         case LifeState.STARTING if now_ms - life.turned_ms >= OPENING_MS_MAX:

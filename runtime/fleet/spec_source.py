@@ -18,7 +18,6 @@ class DesiredSink:
 
     ``refused``: why it is not started. Without a ``memory_mib`` the worker's own limit counts.
     ``lag_records``: what it had still to read, as was told last; who has most is started first.
-    ``jvm_mib``: the memory that its process and its JVM are promised; 0: it has no JVM of its own.
     """
 
     file: Path
@@ -26,7 +25,6 @@ class DesiredSink:
     memory_mib: int | None = None
     refused: HeadgateError | None = None
     lag_records: int = 0
-    jvm_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

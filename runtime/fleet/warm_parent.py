@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from headgate.config.load import parse
-from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, StopSink
 from headgate.kafka.clients import new_admin
 from headgate.runtime.catalogs import open_catalog
@@ -84,15 +83,16 @@ class TurnReport:
         self._due_s = self._again_s = 0.0
         self._said: Mapping[str, Any] = {}
         self._progress: Progress | None = None
-        self._settings: SinkSettings | None = None
+        self._readings: int | None = None
         self._revision = ""
 
     def on_progress(self, progress: Progress) -> None:
         """Keep how the sink is; the next turn reports it."""
         self._progress = progress
-        if progress.settings is not self._settings:
-            # It has just been read. If it has changed again, the next reading will tell.
-            self._settings = progress.settings
+        if progress.readings != self._readings:
+            # It has just been read. If it has changed again, the next reading will tell. Settings
+            # alone do not: they are the same where a comment has changed.
+            self._readings = progress.readings
             with suppress(OSError):
                 self._revision = revision_of(self._file.read_bytes())
 

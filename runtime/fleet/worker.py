@@ -139,6 +139,9 @@ class Worker:
         self._names: dict[int, str] = {}
         self._watches: dict[str, ProcessWatch] = {}
         self._reports: dict[str, Report] = {}
+        self._may_mib: dict[str, int] = {}
+        """What each life may take by its last spec: also while it leaves, without one or for
+        another."""
         self._promised_mib: dict[str, int] = {}
         """To sinks that have, or are about to have, a process with a JVM."""
         self._asking: dict[int, str] = {}
@@ -286,6 +289,9 @@ class Worker:
             if name not in self._lives:
                 self._lives[name] = Life(spec.wanted, _monotonic_ms())
             self._feed_life(name, spec.wanted)
+            if self._lives[name].state is not LifeState.STOPPING:
+                may_mib = spec.memory_mib
+                self._may_mib[name] = self._limits.memory_mib if may_mib is None else may_mib
         for name in [*self._lives]:
             found = self._specs.get(name)
             if found is None or found.refused:
@@ -317,7 +323,7 @@ class Worker:
     def _why_no_room_for_jvm(self, name: str) -> str:
         """Return why its JVM has no room now (FLEET-13); empty: it has, or there is none."""
         spec = self._specs.get(name)
-        needed = spec.jvm_mib if spec else 0
+        needed = spec.wanted.jvm_mib if spec else 0
         promised, most = sum(self._promised_mib.values()), self._limits.jvms_mib
         if not needed or name in self._promised_mib or promised + needed <= most:
             return ""
@@ -332,9 +338,7 @@ class Worker:
             if not life.has_process:
                 self._watches.pop(name, None)
                 continue
-            spec = self._specs.get(name)
-            may_mib = self._limits.memory_mib if spec is None else spec.memory_mib
-            may_mib = self._limits.memory_mib if may_mib is None else may_mib
+            may_mib = self._may_mib[name]
             watch = self._watches.get(name)
             if watch is None or watch.pid != life.pid:
                 watch = self._watches[name] = ProcessWatch(life.pid)
@@ -356,8 +360,12 @@ class Worker:
         if (before := self._lives.get(name)) is None:
             return
         after, actions = step(before, given, _monotonic_ms())
+        if isinstance(given, Ended) and before.state is LifeState.STOPPING and before.code:
+            # Nothing is tried again, so no later state tells it.
+            text = f"sink {name}: while it left: {before.code} {before.text}"
+            _log.warning("%s", text, extra=event_extra(LogEvent.SINK_STATE))
         if after is None:
-            del self._lives[name]
+            del self._lives[name], self._may_mib[name]
             self._watches.pop(name, None)
             self._reports.pop(name, None)
             _log.info(
@@ -373,8 +381,8 @@ class Worker:
         match action:
             case Start():
                 spec = self._specs[name]
-                if spec.jvm_mib:
-                    self._promised_mib[name] = spec.jvm_mib
+                if spec.wanted.jvm_mib:
+                    self._promised_mib[name] = spec.wanted.jvm_mib
                 self._request_process({"start": str(spec.file), "sink": name})
             case Ask(request) if name not in self._asking.values():
                 text = f"sink {name}: its table is asked to {request}, as its spec says"

@@ -26,12 +26,15 @@ from headgate.runtime.fleet.fleet_records import (
     state_topic_key_of,
 )
 from headgate.runtime.fleet.fleet_view import (
+    STALE_MS,
     CommandRecord,
     Drift,
     FleetRecords,
     FleetView,
     ObservedRecord,
     build_fleet_view,
+    find_stale_state_keys,
+    names_of_two_workers,
     outdated_specs,
 )
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -283,6 +286,49 @@ def test_fleet_4_a_sink_that_moves_is_told_of_from_both_slots() -> None:
     for record in (told(leaving, 0), told(arriving, 0), ObservedRecord("sink/2/trips", 9, 0, None)):
         records.take_record(record)
     assert list(records.observed) == ["sink/5/trips"], "who is left takes back its own word only"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "slots", "is_stale"),
+    [
+        ([], (5,), False),
+        ([], (6,), True),
+        ([spec(slot=6)], (6,), True),
+        ([spec()], (6,), False),
+    ],
+)
+def test_fleet_4_what_a_worker_told_of_a_slot_that_it_gave_away_is_taken_back(
+    wanted: list[SinkSpec], slots: tuple[int, ...], *, is_stale: bool
+) -> None:
+    """Its sign of life says nothing of it, and who has the slot says nothing of an unwanted sink.
+    The sink was removed, or moved, while its slot changed hands."""
+    records = FleetRecords()
+    for at, each in enumerate(wanted):
+        records.take_record(CommandRecord(each.key, each.slot, at, 0, each))
+    for record in (told(seen(LifeState.STOPPING), 0), told(worker(slots=slots), STALE_MS)):
+        records.take_record(record)
+    assert not find_stale_state_keys(records, build_fleet_view(records, 0), STALE_MS - 1)
+    found = find_stale_state_keys(records, build_fleet_view(records, STALE_MS), STALE_MS)
+    assert found == (["sink/5/trips"] if is_stale else [])
+
+
+@pytest.mark.parametrize(
+    ("incarnations", "at_ms", "found"),
+    [
+        ("abcd", 3, []),
+        ("aabb", 3, []),
+        ("abab", 3, ["w0"]),
+        ("abca", 3, ["w0"]),
+        ("abab", 3 + STALE_MS, []),
+    ],
+)
+def test_fleet_4_two_workers_of_one_name_tell_in_turn_and_one_that_starts_again_does_not(
+    incarnations: str, at_ms: int, found: list[str]
+) -> None:
+    records = FleetRecords()
+    for time_ms, each in enumerate(incarnations):
+        records.take_record(told(worker(incarnation=each), time_ms))
+    assert names_of_two_workers(records, at_ms) == found
 
 
 @given(st.permutations([0, 1, 2, 3]))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from support.fleet_records import FILE, fleet_of
+from support.fleet_records import FILE as FILE_WITH_JVM
+from support.fleet_records import fleet_of
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime.fleet.fleet_changes import (
@@ -35,6 +36,7 @@ from headgate.runtime.fleet.placement import (
 )
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
 
+FILE = f'{FILE_WITH_JVM}[spark]\nwriter = "in-process"\n'
 SLOTS = 64
 NOW_MS = 1_000 + STAYS_MS
 
@@ -157,6 +159,7 @@ def test_fleet_8_what_must_stay_stays() -> None:
     assert moves(spec, LifeState.STARTING) == 0
     assert moves(spec, LifeState.IDLE) == 0, "it may wait for memory (FLEET-13)"
     assert moves(replace(spec, state=DesiredState.STOPPED), LifeState.STOPPED) == 0
+    assert moves(replace(spec, file=FILE_WITH_JVM)) == 0, "it might wait for memory there"
 
 
 @pytest.mark.parametrize("seed", range(5))

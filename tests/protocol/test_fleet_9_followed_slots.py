@@ -104,14 +104,23 @@ def test_fleet_9_specs_of_a_topic_that_is_gone_are_followed_until_another_speaks
     followed = following(spec("a", 0), spec("b", 0), spec("c", 1))
     followed.on_topic_gone()
     assert [*followed.followed_specs()] == ["a", "b", "c"]
+    followed.on_lost()  # as each seat begins
+    followed.release_orphan_specs(frozenset({"a"}))
     followed.on_gained(frozenset({0}), 0)
+    followed.release_orphan_specs(frozenset({"a"}))
     followed.on_record(record(spec("a", 0, 1, restarts=5)))
+    assert [*followed.followed_specs()] == ["a", "b", "c"], "while it is read, too"
     followed.on_slot_read(0)
     assert followed.followed_specs()["a"].restarts == 5
+    followed.on_gained(frozenset({1}), 0)
+    followed.on_record(record(Removal(key="c", slot=1, number=2)))
+    assert {*followed.followed_specs()} == {"a", "b", "c"}
+    followed.on_slot_read(1)
+    assert {*followed.followed_specs()} == {"a", "b"}, "a removal speaks of its key as well"
     followed.release_orphan_specs(frozenset({"b"}))
-    assert {*followed.followed_specs()} == {"a", "c"}
+    assert {*followed.followed_specs()} == {"a"}
     followed.on_record(record(Removal(key="a", slot=0, number=2)))
-    assert [*followed.followed_specs()] == ["c"], "the spec of the former topic does not rise again"
+    assert not followed.followed_specs(), "the spec of the former topic does not rise again"
 
 
 def test_fleet_10_a_drain_is_of_one_start_of_one_worker() -> None:

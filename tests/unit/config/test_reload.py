@@ -19,6 +19,8 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.participant.state import State
 from headgate.runtime import process, sink
+from headgate.runtime.fleet.fleet_records import revision_of
+from headgate.runtime.fleet.warm_parent import TurnReport
 
 TEXT = sink_file_text(Path("/lake"))
 BEFORE = parse(TEXT)
@@ -188,6 +190,28 @@ def test_intervals_hold_live_and_anything_else_leaves_and_opens_anew(
     assert world.measured == [first.opened_with, second.opened_with]
     assert {notice.kind for notice in world.said} == {NoticeKind.RELOADED}
     assert [bool(notice.code) for notice in world.said] == [False, True, False]
+
+
+def test_a_comment_alone_opens_nothing_and_a_worker_hears_of_the_file_that_was_read(
+    file: Path, world: World
+) -> None:
+    stop = threading.Event()
+    report = TurnReport(-1, file, "trips")
+    commented = f"# owner: team b\n{TEXT}"
+    story, told = {2: commented, 4: "name = "}, list[str]()
+
+    def at_turn(life: Opened) -> None:
+        told.append(report._revision)
+        if text := story.get(life.turns):
+            write(file, text)
+        elif life.turns == 6:
+            stop.set()
+
+    world.at_turn = at_turn
+    process.run(load(file), report.on_progress, stop, measuring=world.measuring, sink_file=file)
+    before, after = (revision_of(text.encode()) for text in (TEXT, commented))
+    assert told == ["", before, before, after, after, after], "a refused file is not followed"
+    assert (len(world.lives), world.lives[0].adopted) == (1, [])
 
 
 @pytest.fixture

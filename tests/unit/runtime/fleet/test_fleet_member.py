@@ -16,6 +16,7 @@ from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
 from headgate.kafka.fleet_group_member import SlotEvent, SlotRead, SlotsGained
 from headgate.runtime.fleet import fleet_member
+from headgate.runtime.fleet.balancer import Balancer
 from headgate.runtime.fleet.fleet_member import FleetMember
 from headgate.runtime.fleet.fleet_records import CommandWire, Drain, SinkSpec
 from headgate.runtime.fleet.outage_log import OutageLog
@@ -134,6 +135,44 @@ def spec(key: str = "trips", file: str = FILE) -> SinkSpec:
     return SinkSpec(key=key, slot=0, number=1, file=file)
 
 
+def test_a_file_is_written_as_utf_8_in_any_locale(
+    cluster: Cluster, member: FleetMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "ascii")
+    cluster.gives(spec(file=f"{FILE}# \u20ac\n"))
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    found = member.read_desired_sinks()["trips"]
+    assert found.refused is None
+    assert "# \u20ac" in found.file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("gone", ["file", "folder"])
+def test_a_file_that_was_cleaned_away_is_written_again(
+    cluster: Cluster, member: FleetMember, gone: str
+) -> None:
+    cluster.gives(spec())
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    written = member.read_desired_sinks()["trips"]
+    text = written.file.read_text()
+    written.file.unlink()
+    if gone == "folder":
+        written.file.parent.rmdir()
+    assert member.read_desired_sinks()["trips"] == written
+    assert written.file.read_text() == text
+
+
+def test_a_folder_below_tmpdir_that_another_user_made_anew_takes_no_file(
+    cluster: Cluster, member: FleetMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member._own_folder = True
+    monkeypatch.setattr(fleet_member.os, "getuid", lambda: -1)
+    cluster.gives(spec())
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    found = member.read_desired_sinks()["trips"]
+    assert "made anew by another user" in str(found.refused)
+    assert not found.file.exists()
+
+
 @pytest.mark.parametrize("key", ["../outside", "a/b", "nul\0"])
 def test_a_key_that_is_no_sink_s_writes_no_file(
     cluster: Cluster, member: FleetMember, key: str
@@ -191,6 +230,17 @@ def test_a_refused_seat_is_asked_for_again_and_each_outage_is_told(
         assert "trips" in member.read_desired_sinks(), "its sinks go on"
         cluster.gives(spec())
         wait_until(lambda: not cluster.events)
+
+
+def test_two_workers_of_one_name_are_told_once_until_it_is_over(
+    member: FleetMember, caplog: pytest.LogCaptureFixture
+) -> None:
+    balancer = Balancer(member._settings)
+    for names in (["w0"], ["w0"], [], ["w0"]):
+        balancer._log_names_of_two_workers(names)
+    told = [each.message for each in caplog.records if "HG-166" in each.message]
+    assert len(told) == 2
+    assert "two workers are called w0" in told[0]
 
 
 def test_each_outage_of_the_state_topic_is_told_once(
@@ -267,4 +317,4 @@ def test_fleet_13_a_sink_with_a_jvm_is_promised_memory_for_it(
     cluster.gives(SinkSpec(key="trips", slot=0, number=1, file=file, memory_mib=desired_mib))
     wait_until(lambda: "trips" in member.read_desired_sinks())
     wanted = member.read_desired_sinks()["trips"]
-    assert (wanted.memory_mib, wanted.jvm_mib) == (may_mib, jvm_mib)
+    assert (wanted.memory_mib, wanted.wanted.jvm_mib) == (may_mib, jvm_mib)

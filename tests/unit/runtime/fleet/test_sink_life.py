@@ -240,6 +240,23 @@ def test_a_restart_that_is_desired_leaves_in_order_and_comes_again_at_once() -> 
     assert sink.actions == ()
 
 
+@pytest.mark.parametrize("is_started", [True, False])
+@pytest.mark.parametrize(("before_mib", "mib"), [(0, 1_500), (1_500, 4_096), (1_500, 0)])
+def test_fleet_13_a_sink_that_is_promised_other_memory_leaves_and_is_started_anew(
+    *, before_mib: int, mib: int, is_started: bool
+) -> None:
+    """Its process would start, or go on with, a JVM that the worker does not count."""
+    before, changed = (Wanted("one", RUNNING, jvm_mib=each) for each in (before_mib, mib))
+    sink = Sink().given(before)
+    if is_started:
+        sink.runs().given(changed)
+    else:
+        sink.given(Passed(may_start=True), changed, Started(PID))
+    assert sink.actions == (AskToLeave(PID),)
+    sink.given(Ended(PID, "HG-111", "in order")).starts(8).given(changed)
+    assert sink.actions == ()
+
+
 def test_any_new_spec_is_a_new_try_at_once() -> None:
     sink = Sink().given(Wanted("one", RUNNING, number=1)).starts()
     sink.given(Failed(PID, "HG-207", "bad", needs_person=True), DIES)
@@ -300,6 +317,7 @@ INPUTS = st.one_of(
             Wanted("one"),
             Wanted("two"),
             Wanted("two", STOPPED),
+            Wanted("two", jvm_mib=1_500),
             Unwanted(),
             Passed(),
             Passed(may_start=True),

@@ -1,4 +1,4 @@
-"""FLEET-12, FLEET-13: which sinks a worker starts first, and which wait for memory.
+"""FLEET-12, FLEET-13: which sinks a worker starts first, which wait, and what memory they may take.
 
 Its warm parent only notes what it is asked.
 """
@@ -13,17 +13,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from headgate.control_protocol.errors import ConfigurationError, StopSink
+from headgate.runtime.fleet import worker as module
 from headgate.runtime.fleet.sink_life import LifeState, Wanted
-from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
+from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink, Usage
 from headgate.runtime.fleet.warm_parent import failure_event
-from headgate.runtime.fleet.worker import Limits, Worker
+from headgate.runtime.fleet.worker import MIB, Limits, Worker
 
 
 class Lagging:
     """Wants sinks that have so much to read."""
 
     jvm = 0
+    memory_mib: int | None = None
     told: Sequence[ToldSink] = ()
 
     def __init__(self, **lags: int) -> None:
@@ -31,7 +35,12 @@ class Lagging:
 
     def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         return {
-            name: DesiredSink(Path(f"{name}.toml"), Wanted("1"), lag_records=lag, jvm_mib=self.jvm)
+            name: DesiredSink(
+                Path(f"{name}.toml"),
+                Wanted("1", jvm_mib=self.jvm),
+                self.memory_mib,
+                lag_records=lag,
+            )
             for name, lag in self._lags.items()
         }
 
@@ -138,3 +147,54 @@ def test_first_words_of_a_sink_that_come_before_its_parents_are_its_own() -> Non
     assert started(worker) == ["a.toml"]
     worker._on_event({**failure_event(StopSink("no"), "a"), "failed": 900_001})
     assert worker._lives["a"].pid == 900_001
+
+
+class Measured:
+    """Stands for a watch of a process that takes so much memory."""
+
+    taken_mib = 0
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.taken_mib * MIB)
+
+    def measure(self, *_: object, **__: object) -> None:
+        """It takes what it takes."""
+
+
+@pytest.mark.parametrize("whose_end", ["the sink's", "the worker's", "the promise's"])
+@pytest.mark.parametrize(("taken_mib", "killed"), [(4_000, False), (4_097, True)])
+def test_who_leaves_may_take_what_it_was_allowed_before_and_its_kill_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    whose_end: str,
+    taken_mib: int,
+    killed: bool,
+) -> None:
+    monkeypatch.setattr(module, "ProcessWatch", Measured)
+    monkeypatch.setattr(Measured, "taken_mib", taken_mib)
+    for signals in ("send_term_signal", "kill_group", "kill_process_and_group"):
+        monkeypatch.setattr(module, signals, lambda _: None)
+    source = Lagging(a=1)
+    source.memory_mib = 4_096
+    worker = made(source, 1)
+    assert started(worker) == ["a.toml"]
+    worker._on_event({"started": 900_001, "sink": "a"})
+    if whose_end == "the worker's":
+        worker._ends = True
+    elif whose_end == "the promise's":
+        source.jvm = source.memory_mib = 1_500
+    else:
+        source._lags = {}
+    worker._looked_s = worker._watched_s = 0.0
+    started(worker)
+    life = worker._lives["a"]
+    assert (life.state, life.killed) == (LifeState.STOPPING, killed)
+    worker._on_event({"ended": 900_001, "status": 9})
+    assert ("a" in worker._lives) == (whose_end == "the promise's")
+    told = [each.message for each in caplog.records if "HG-109" in each.message]
+    assert len(told) == killed
