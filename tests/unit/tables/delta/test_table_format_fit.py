@@ -239,6 +239,18 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     assert records.foreign_rows == 1
 
 
+def test_files_in_folders_whose_names_are_escaped_are_found(tmp_path: Path) -> None:
+    cities = ["Nord", "Köln", "a/b c", "12:30%"]
+    rows = pa.table({"city": cities, "id": list(range(len(cities)))})
+    DeltaTable.create(tmp_path, rows.schema, partition_by=["city"])
+    write_deltalake(tmp_path, rows, mode="append")
+    reader = DeltaReader(DeltaLocation.from_spec(TableSpec("db.t", str(tmp_path))), SINK)
+    live = reader.live_files()
+    assert [reader.size_and_rows(file) for file in live] == [(f.size_bytes, 1) for f in live]
+    assert {file.added_by for file in live} == {1}
+    assert scanned(reader, "city", "id") == sorted(zip(cities, range(len(cities)), strict=True))
+
+
 def test_the_newest_history_asks_for_no_more_versions_than_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
