@@ -86,7 +86,8 @@ class LogEntry:
 
     def _actions_named(self, name: str) -> list[Mapping[str, Any]]:
         named = f'"{name}"'
-        lines = (line for line in self.text.splitlines() if named in line[: len(named) + 8])
+        each_line = self.text.split("\n")  # splitlines() would cut at U+2028 within a value, too
+        lines = (line for line in each_line if named in line[: len(named) + 8])
         try:
             actions = [json.loads(line).get(name) for line in lines]
         except ValueError as error:

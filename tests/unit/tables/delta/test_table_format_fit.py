@@ -416,6 +416,22 @@ def test_hg256_an_old_version_that_only_histories_read(tmp_path: Path) -> None:
         _ = damaged.commit_properties
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+def test_signs_that_end_a_line_of_text_end_none_of_a_log(tmp_path: Path, sign: str) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    view = claim_table(table)
+    theirs = pa.table({"number": [7], "row": [0], "name": [f"a{sign}b"]})
+    write_deltalake(world.uri, theirs, mode="append", schema_mode="merge")
+    world.table().delete(f"name = 'a{sign}b'")
+    assert table.read().record == view.record
+    history = DeltaReader(world.place, SINK).history()
+    assert [(each.added_records, each.deleted_records) for each in history.foreign] == [
+        (1, 0),
+        (0, 1),
+    ]
+
+
 def test_a_log_that_is_sound_when_it_is_read_again_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
