@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import weakref
@@ -44,7 +45,7 @@ from headgate.tables.delta.columns import (
     partition_value_text,
 )
 from headgate.tables.delta.locations import storage_options
-from headgate.tables.delta.log import Log, LogEntry
+from headgate.tables.delta.log import Log, LogEntry, Walk
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.statistics import bound_as_json
@@ -237,6 +238,55 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
         "c": [],
     }
     assert records.foreign_rows == 1
+
+
+def log_version(number: int, operation: str, *actions: object) -> LogEntry:
+    lines = ({"commitInfo": {"operation": operation}}, *actions)
+    return LogEntry(number, "\n".join(map(json.dumps, lines)))
+
+
+def file_action(
+    name: str, path: str, rows: int, *, marked: int = 0, data_change: bool = True
+) -> dict[str, object]:
+    """Return an action for a file with a deletion vector of so many rows. A remove has no count."""
+    counted = {"stats": json.dumps({"numRecords": rows})} if name == "add" else {}
+    vector = {"deletionVector": {"cardinality": marked}} if marked else {}
+    return {name: {"path": path, "dataChange": data_change, **counted, **vector}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "rows", "expected"),
+    [("OPTIMIZE", 57, (0, -3, 0)), ("DELETE", 50, (50, -10, 7)), ("MERGE", 67, (67, 7, 0))],
+)
+def test_rows_that_were_marked_as_deleted_go_once_and_leave_with_their_file(
+    operation: str, rows: int, expected: tuple[int, int, int]
+) -> None:
+    changes = operation != "OPTIMIZE"
+    walk = Walk()
+    for entry in (
+        log_version(
+            4,
+            operation,
+            file_action("remove", "a", 60, marked=3, data_change=changes),
+            file_action("add", "b", rows, data_change=changes),
+        ),
+        log_version(
+            3,
+            "DELETE",
+            file_action("remove", "a", 60, marked=1),
+            file_action("add", "a", 60, marked=3),
+        ),
+        log_version(
+            2, "DELETE", file_action("remove", "a", 60), file_action("add", "a", 60, marked=1)
+        ),
+        log_version(1, "WRITE", file_action("add", "a", 60)),
+    ):
+        walk.add_entry(entry)
+    told = [digest.to_foreign_snapshot(SINK) for digest in reversed(walk.digests)]
+    assert [
+        (each.added_records, each.added_records - each.deleted_records, each.removed_row_count)
+        for each in told
+    ] == [(60, 60, 0), (60, 0, 1), (60, 0, 2), expected]
 
 
 def test_files_in_folders_whose_names_are_escaped_are_found(tmp_path: Path) -> None:
