@@ -10,7 +10,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
+from headgate.control_protocol.errors import type_and_first_line_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import (
@@ -90,7 +92,12 @@ class DeltaReader:
             return size, int(pq.read_metadata(stream).num_rows)
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
-        if self._table.deletion_vectors().read_all().num_rows:
+        try:
+            vectors = self._table.deletion_vectors().read_all()
+        except DeltaError as error:  # the file of one is gone, for example
+            why = type_and_first_line_of(error)
+            raise ValueError(f"the table's deletion vectors cannot be read: {why}") from error
+        if vectors.num_rows:
             raise NotImplementedError("the table has deletion vectors, which are not read here")
         files = self.live_files()
         every = zip(files, self._partition_values_of_live_files, strict=True)

@@ -301,6 +301,27 @@ def test_files_in_folders_whose_names_are_escaped_are_found(tmp_path: Path) -> N
     assert scanned(reader, "city", "id") == sorted(zip(cities, range(len(cities)), strict=True))
 
 
+def test_a_deletion_vector_that_is_gone_is_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path)
+    world.append_foreign(1)
+    log = world.uri / "_delta_log"
+    (added,) = LogEntry(1, (log / f"{1:020}.json").read_text()).add_actions
+    gone = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 1}
+    vector = {**gone, "sizeInBytes": 40, "cardinality": 1}
+    features = ["deletionVectors"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    actions = (
+        {"protocol": {**versions, "readerFeatures": features, "writerFeatures": features}},
+        file_action("remove", added["path"], 3),
+        {"add": {**added, "deletionVector": vector}},
+    )
+    (log / f"{2:020}.json").write_text(log_version(2, "DELETE", *actions).text)
+    reader = DeltaReader(world.place, SINK)
+    assert [file.records for file in reader.live_files()] == [3]
+    with pytest.raises(ValueError, match=r"deletion vectors cannot be read: .*deletion_vector"):
+        reader.scan(["number"])
+
+
 def test_the_newest_history_asks_for_no_more_versions_than_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
