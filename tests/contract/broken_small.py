@@ -231,6 +231,21 @@ def takes_everything(right: Any, self: SmallTable, files: Sequence[WrittenFile])
     """Nobody looks at files before their rows are decided."""
 
 
+@broken(
+    SecondaryContract.test_files_that_are_gone_are_neither_decided_nor_delivered,
+    (SmallTable, "require_there"),
+)
+def decides_what_is_gone(right: Any, self: SmallTable, files: Sequence[WrittenFile]) -> None:
+    """Nobody looks whether files exist."""
+
+
+@broken(SecondaryContract.test_files_that_are_gone_are_neither_decided_nor_delivered, COMMIT)
+def delivers_what_is_gone(right: Any, self: SmallTable, attempt: CommitAttempt) -> CommitOutcome:
+    """Files that are gone are left out of a delivery, which lands."""
+    there = tuple(file for file in attempt.files if file.path in self.server.contents)
+    return right(self, replace(attempt, files=there))
+
+
 @broken(SecondaryContract.test_the_record_of_a_secondary_keeps_what_a_replay_gave_back, NEXT)
 def keeps_no_replay(
     right: Any, self: SmallTable, before: Version, number: int, attempt: CommitAttempt
