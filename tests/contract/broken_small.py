@@ -125,6 +125,15 @@ def sinks_share_a_record(right: Any, self: Any, before: Version, *args: Any) -> 
     return right(self, replace(before, said={}), *args)
 
 
+@broken(CoreContract.test_two_sinks_share_a_table, COMMIT)
+def forgets_other_sinks(right: Any, self: SmallTable, attempt: CommitAttempt) -> CommitOutcome:
+    """The view after a commit tells of no other sink, though the table's next one does."""
+    outcome = right(self, attempt)
+    if isinstance(outcome, Landed):
+        return Landed(outcome.snapshot_id, replace(outcome.view, others={}))
+    return outcome
+
+
 @broken(CoreContract.test_a_recreated_table_has_another_uuid_and_refuses, SAME)
 def uuid_not_compared(right: Any, _: Any, now: TableView, base: TableView) -> bool:
     """A table that was created again is the same table, as far as it goes."""

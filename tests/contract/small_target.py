@@ -18,6 +18,7 @@ from headgate.control_protocol.commit_record_codec import (
     filled_properties_to_remove,
     filled_properties_to_set,
     filled_table_uuids,
+    topic_ids_if_readable,
 )
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged, TableMissing
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -120,6 +121,11 @@ class SmallTable:
             record=record,
             lineage=Lineage.CONTAINS_TAG if record else Lineage.FRESH,
             branch_record=record,
+            others={
+                SinkName(sink): topic_ids_if_readable(SinkName(sink), their_record)
+                for sink, (_, their_record) in version.said.items()
+                if sink != self.sink
+            },
             filled=filled_table_uuids(self.sink, version.filled),
         )
 
