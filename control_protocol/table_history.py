@@ -41,7 +41,8 @@ class ForeignSnapshot:
 
     ``sink``: another sink's name, if it is one's, and ``topic_ids`` those that it reads.
 
-    ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files.
+    ``deleted_records`` went with their files; ``row_deletes`` are marked in delete files (below 0:
+    so many of ``deleted_records`` had been marked before).
     ``upkeep``: it is this sink's own doing, a compaction or what a person deleted by it;
     ``expired_rows``: how many had reached their age (EXPIRY-1).
     """

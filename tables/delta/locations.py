@@ -30,6 +30,12 @@ def require_supported_location(location: str) -> None:
         )
     if ".." in location.split("/"):
         raise ConfigurationError(f"table.location {location!r} has .. in it", "write it out")
+    if folder is None and "" in location.partition("://")[2].rstrip("/").split("/"):
+        raise ConfigurationError(
+            f"table.location {location!r} has an empty part between slashes, which delta-rs "
+            "does not read",
+            "write one slash between its parts",
+        )
     if odd := next((sign for sign in "%?#" if sign in location), None):
         raise ConfigurationError(
             f"table.location {location!r} has {odd} in it, which not all clients read alike",

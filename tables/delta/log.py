@@ -86,7 +86,8 @@ class LogEntry:
 
     def _actions_named(self, name: str) -> list[Mapping[str, Any]]:
         named = f'"{name}"'
-        lines = (line for line in self.text.splitlines() if named in line[: len(named) + 8])
+        each_line = self.text.split("\n")  # splitlines() would cut at U+2028 within a value, too
+        lines = (line for line in each_line if named in line[: len(named) + 8])
         try:
             actions = [json.loads(line).get(name) for line in lines]
         except ValueError as error:
@@ -155,7 +156,8 @@ _NOTHING_CHANGES = "replace"
 class Digest:
     """One version. ``properties``: the properties that form commit records.
 
-    ``replaces``: it does not change any row of the table. ``removed_rows`` grows while older
+    ``replaces``: it does not change any row of the table. ``newly_marked_rows``: those of its
+    deletion vectors, less those of the vectors that it removes. ``removed_rows`` grows while older
     versions are looked at.
     """
 
@@ -166,7 +168,7 @@ class Digest:
     replaces: bool
     added_files: int
     added_rows: int
-    row_deletes: int
+    newly_marked_rows: int
     removed_rows: int = 0
 
     def to_sink_commit(self, record: CommitRecord) -> SinkCommit:
@@ -183,12 +185,13 @@ class Digest:
         """Return the version as somebody else's."""
         sink = sink_in_summary(self.properties)
         sink = None if sink == own else sink
+        fewer = max(0, self.removed_rows - self.added_rows)  # of a rewrite: marked before, left out
         return ForeignSnapshot(
             snapshot_id=self.version,
             operation=_NOTHING_CHANGES if self.replaces else self.operation,
             added_records=0 if self.replaces else self.added_rows,
-            deleted_records=0 if self.replaces else self.removed_rows,
-            row_deletes=0 if self.replaces else self.row_deletes,
+            deleted_records=fewer if self.replaces else self.removed_rows,
+            row_deletes=0 if self.replaces else max(self.newly_marked_rows, -fewer),
             sink=sink,
             topic_ids=topic_ids_if_readable(sink, self.properties) if sink else {},
         )
@@ -224,12 +227,14 @@ class Walk:
             replaces=entry.is_restore or not changes,
             added_files=len(added),
             added_rows=sum(map(row_count_or_zero, added)),
-            row_deletes=sum(map(_deletion_vector_row_count, added)),
+            newly_marked_rows=sum(map(_deletion_vector_row_count, added))
+            - sum(map(_deletion_vector_row_count, removed)),
         )
         for add in added:
             self._note_added_file(add, entry.version)
-        for remove in removed:
-            self._note_removed_file(remove, digest)
+        if not entry.is_restore:  # what it removes came with versions that are passed over
+            for remove in removed:
+                self._note_removed_file(remove, digest)
         self.digests.append(digest)
 
     def _note_added_file(self, add: Mapping[str, Any], version: int) -> None:
@@ -244,7 +249,7 @@ class Walk:
         """Count removed rows: a remove need not have the count, but an older version's add did."""
         if rows := row_count_or_zero(remove):
             digest.removed_rows += rows
-        elif not digest.replaces:
+        else:
             self._removed_by.setdefault(remove["path"], []).append(digest)
 
 
@@ -258,5 +263,5 @@ def _is_commit_record_property(name: str) -> bool:
     return name.startswith("headgate.") and not is_filled_table_property(name)
 
 
-def _deletion_vector_row_count(added: Mapping[str, Any]) -> int:
-    return int((added.get("deletionVector") or {}).get("cardinality", 0))
+def _deletion_vector_row_count(action: Mapping[str, Any]) -> int:
+    return int((action.get("deletionVector") or {}).get("cardinality", 0))

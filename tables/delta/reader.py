@@ -10,7 +10,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
+from headgate.control_protocol.errors import type_and_first_line_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import (
@@ -57,21 +59,20 @@ class DeltaReader:
         )
 
     def live_files(self) -> list[LiveFile]:
-        columns = (
-            self._live_add_actions[name].to_pylist()
-            for name in ("path", "num_records", "size_bytes")
+        records, sizes = (
+            self._live_add_actions[name].to_pylist() for name in ("num_records", "size_bytes")
         )
         brought = self._walk_of_whole_log.brought
         return [
             LiveFile(
                 path=self._address_of(path),
-                records=records or 0,
+                records=count or 0,
                 size_bytes=size,
-                parquet=records is not None,
+                parquet=count is not None,
                 deletes=False,
                 added_by=brought.get(path, 0),
             )
-            for path, records, size in zip(*columns, strict=True)
+            for path, count, size in zip(self._live_paths, records, sizes, strict=True)
         ]
 
     def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
@@ -91,7 +92,12 @@ class DeltaReader:
             return size, int(pq.read_metadata(stream).num_rows)
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
-        if self._table.deletion_vectors().read_all().num_rows:
+        try:
+            vectors = self._table.deletion_vectors().read_all()
+        except DeltaError as error:  # the file of one is gone, for example
+            why = type_and_first_line_of(error)
+            raise ValueError(f"the table's deletion vectors cannot be read: {why}") from error
+        if vectors.num_rows:
             raise NotImplementedError("the table has deletion vectors, which are not read here")
         files = self.live_files()
         every = zip(files, self._partition_values_of_live_files, strict=True)
@@ -116,6 +122,11 @@ class DeltaReader:
     def _live_add_actions(self) -> pa.Table:
         return pa.table(self._table.get_add_actions())
 
+    @cached_property
+    def _live_paths(self) -> list[str]:
+        """Return the files' names on storage: delta-rs gives them as the log has them, escaped."""
+        return [unquote(path) for path in self._live_add_actions["path"].to_pylist()]
+
     @property
     def _partition_values_of_live_files(self) -> list[Mapping[str, Any]]:
         """Return the log's values for each live file, whose columns the file may lack."""
@@ -131,7 +142,7 @@ class DeltaReader:
 
     def _walk_log(self, newest: Newest | None = None) -> Walk:
         """Walk the versions; each takes a request, and only its digest is kept."""
-        walk = Walk(self._live_add_actions["path"].to_pylist() if newest is None else ())
+        walk = Walk(self._live_paths if newest is None else ())
         for entry in self._log.walk_back_from_head(self._table.version()):
             if entry is None:
                 break

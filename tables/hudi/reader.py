@@ -220,18 +220,31 @@ class HudiReader:
         )
 
     def _to_foreign_snapshot(self, instant: Instant) -> ForeignSnapshot:
-        sink = sink_in_summary(instant.metadata)
-        moves = instant.replaces or instant.operation == _COMPACTION
-        statistics = () if moves else self._java.file_statistics(self._meta, instant.requested)
-        return ForeignSnapshot(
-            snapshot_id=instant.completed,
-            operation="replace" if moves else instant.operation.lower(),
-            added_records=sum(each.inserted for each in statistics),
-            deleted_records=0,
-            row_deletes=sum(each.deleted for each in statistics),
-            sink=sink,
-            topic_ids=topic_ids_if_readable(sink, instant.metadata) if sink else {},
+        if _only_moves_rows(instant):
+            return foreign_snapshot_of(instant, ())
+        return foreign_snapshot_of(
+            instant, self._java.file_statistics(self._meta, instant.requested)
         )
+
+
+def foreign_snapshot_of(instant: Instant, statistics: Sequence[Statistics]) -> ForeignSnapshot:
+    """Return somebody else's commit. What it deleted is in no live file any more."""
+    sink = sink_in_summary(instant.metadata)
+    inserted = sum(each.inserted for each in statistics)
+    deleted = sum(each.deleted for each in statistics)
+    return ForeignSnapshot(
+        snapshot_id=instant.completed,
+        operation="replace" if _only_moves_rows(instant) else instant.operation.lower(),
+        added_records=inserted,
+        deleted_records=deleted,
+        row_deletes=min(inserted, deleted),  # inserted rows do not make up for deleted ones
+        sink=sink,
+        topic_ids=topic_ids_if_readable(sink, instant.metadata) if sink else {},
+    )
+
+
+def _only_moves_rows(instant: Instant) -> bool:
+    return instant.replaces or instant.operation == _COMPACTION
 
 
 def _counts_agree(

@@ -125,6 +125,15 @@ def sinks_share_a_record(right: Any, self: Any, before: Version, *args: Any) -> 
     return right(self, replace(before, said={}), *args)
 
 
+@broken(CoreContract.test_two_sinks_share_a_table, COMMIT)
+def forgets_other_sinks(right: Any, self: SmallTable, attempt: CommitAttempt) -> CommitOutcome:
+    """The view after a commit tells of no other sink, though the table's next one does."""
+    outcome = right(self, attempt)
+    if isinstance(outcome, Landed):
+        return Landed(outcome.snapshot_id, replace(outcome.view, others={}))
+    return outcome
+
+
 @broken(CoreContract.test_a_recreated_table_has_another_uuid_and_refuses, SAME)
 def uuid_not_compared(right: Any, _: Any, now: TableView, base: TableView) -> bool:
     """A table that was created again is the same table, as far as it goes."""
@@ -229,6 +238,21 @@ def files_before_the_record(right: Any, self: SmallTable, *args: Any) -> CommitO
 )
 def takes_everything(right: Any, self: SmallTable, files: Sequence[WrittenFile]) -> None:
     """Nobody looks at files before their rows are decided."""
+
+
+@broken(
+    SecondaryContract.test_files_that_are_gone_are_neither_decided_nor_delivered,
+    (SmallTable, "require_there"),
+)
+def decides_what_is_gone(right: Any, self: SmallTable, files: Sequence[WrittenFile]) -> None:
+    """Nobody looks whether files exist."""
+
+
+@broken(SecondaryContract.test_files_that_are_gone_are_neither_decided_nor_delivered, COMMIT)
+def delivers_what_is_gone(right: Any, self: SmallTable, attempt: CommitAttempt) -> CommitOutcome:
+    """Files that are gone are left out of a delivery, which lands."""
+    there = tuple(file for file in attempt.files if file.path in self.server.contents)
+    return right(self, replace(attempt, files=there))
 
 
 @broken(SecondaryContract.test_the_record_of_a_secondary_keeps_what_a_replay_gave_back, NEXT)

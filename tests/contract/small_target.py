@@ -18,6 +18,7 @@ from headgate.control_protocol.commit_record_codec import (
     filled_properties_to_remove,
     filled_properties_to_set,
     filled_table_uuids,
+    topic_ids_if_readable,
 )
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged, TableMissing
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -92,12 +93,14 @@ class SmallTable:
             return Unknown(f"nothing was sent: {error}")
         if not self.as_it_was(self.view(uuid, head, newest), attempt.base):
             return Refused("others have committed since")
+        self.require_there(attempt.files)
         return self.send(uuid, head + 1, self.next(newest, head + 1, attempt))
 
     def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         for file in files:
-            if file.path not in self.server.contents:
-                raise TableChanged(f"{file.path} is not there")
+            if file.detail:
+                raise TableChanged(f"{file.path} is no file of this table's writers")
+        self.require_there(files)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -118,8 +121,18 @@ class SmallTable:
             record=record,
             lineage=Lineage.CONTAINS_TAG if record else Lineage.FRESH,
             branch_record=record,
+            others={
+                SinkName(sink): topic_ids_if_readable(SinkName(sink), their_record)
+                for sink, (_, their_record) in version.said.items()
+                if sink != self.sink
+            },
             filled=filled_table_uuids(self.sink, version.filled),
         )
+
+    def require_there(self, files: Sequence[WrittenFile]) -> None:
+        for file in files:
+            if file.path not in self.server.contents:
+                raise TableChanged(f"{file.path} is not there")
 
     def as_it_was(self, now: TableView, base: TableView) -> bool:
         return (now.uuid, now.head, now.tag) == (base.uuid, base.head, base.tag)
@@ -198,7 +211,7 @@ class SmallWorld:
         return self._write(FileKind.ROWS, KeyChange(number, "row", number))
 
     def write_unfit_file(self) -> WrittenFile:
-        return replace(self.write_file(0), path="memory://small/nowhere")
+        return replace(self.write_file(0), detail=b"what no writer says")
 
     def visible_file_numbers(self) -> list[int]:
         _, _, newest = self.server.state()

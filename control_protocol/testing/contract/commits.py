@@ -116,7 +116,8 @@ class CoreContract(RaceContract):
         assert view.record == record(1, 0, sink="one")
         assert view.branch_record == view.record
         assert view.lineage is Lineage.CONTAINS_TAG
-        require_landed(commit(one, view, record(1, 1, 3, sink="one"), world.write_file(2)))
+        after = require_landed(commit(one, view, record(1, 1, 3, sink="one"), world.write_file(2)))
+        assert world.open("one").read() == after, "with what it tells of the other sink"
         assert other.read().record == record(4, 1, 3, sink="other")
         assert world.visible_file_numbers() == [1, 2]
 

@@ -4,6 +4,7 @@ another process.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from headgate.control_protocol.commit_record import REPLAY, CommitRecord, Replay
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicId
-from headgate.control_protocol.ports import CommitOutcome, Refused, SinkTable, Unknown
+from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, SinkTable, Unknown
 from headgate.control_protocol.testing.contract.world import (
     SecondaryWorld,
     commit,
@@ -79,6 +80,21 @@ class SecondaryContract:
             table.require_files_fit_and_exist((sound, unfit))
         table.require_files_fit_and_exist((sound,))
         assert table.read().record is None
+
+    def test_files_that_are_gone_are_neither_decided_nor_delivered(
+        self, world: SecondaryWorld
+    ) -> None:
+        """Else rows would be decided that nobody can deliver, or a lost file would have landed."""
+        file = world.write_file(1)
+        gone = replace(file, path=f"{file.path}.gone")
+        with pytest.raises(StopSink):
+            world.open().require_files_fit_and_exist((gone,))
+        table = world.open()
+        with suppress(StopSink):
+            assert not isinstance(deliver(table, delivery_record(1, 1), gone), Landed)
+        assert world.open().read().record is None
+        require_landed(deliver(world.open(), delivery_record(1, 1), file))
+        assert world.visible_file_numbers() == [1]
 
     def test_the_record_of_a_secondary_keeps_what_a_replay_gave_back(
         self, world: SecondaryWorld

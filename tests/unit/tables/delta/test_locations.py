@@ -15,6 +15,15 @@ def test_signs_that_addresses_are_read_by(location: str) -> None:
         require_supported_location(location)
 
 
-@pytest.mark.parametrize("location", ["/lake/a b", "file:///lake/ä+b", "s3://lake/day=1/t"])
+@pytest.mark.parametrize("location", ["s3://lake//t", "s3://lake/a//t/", "s3:///t", "s3://"])
+def test_a_name_in_a_store_has_no_empty_parts(location: str) -> None:
+    """delta-rs refused it when it read the log, which was then called damaged."""
+    with pytest.raises(ConfigurationError, match="an empty part"):
+        require_supported_location(location)
+
+
+@pytest.mark.parametrize(
+    "location", ["/lake/a b", "file:///lake/ä+b", "s3://lake/day=1/t", "s3://lake/t/", "/lake//t"]
+)
 def test_other_signs_may_be_in_a_location(location: str) -> None:
     require_supported_location(location)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import weakref
@@ -44,7 +45,7 @@ from headgate.tables.delta.columns import (
     partition_value_text,
 )
 from headgate.tables.delta.locations import storage_options
-from headgate.tables.delta.log import Log, LogEntry
+from headgate.tables.delta.log import Log, LogEntry, Walk
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.statistics import bound_as_json
@@ -239,6 +240,88 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     assert records.foreign_rows == 1
 
 
+def log_version(number: int, operation: str, *actions: object) -> LogEntry:
+    lines = ({"commitInfo": {"operation": operation}}, *actions)
+    return LogEntry(number, "\n".join(map(json.dumps, lines)))
+
+
+def file_action(
+    name: str, path: str, rows: int, *, marked: int = 0, data_change: bool = True
+) -> dict[str, object]:
+    """Return an action for a file with a deletion vector of so many rows. A remove has no count."""
+    counted = {"stats": json.dumps({"numRecords": rows})} if name == "add" else {}
+    vector = {"deletionVector": {"cardinality": marked}} if marked else {}
+    return {name: {"path": path, "dataChange": data_change, **counted, **vector}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "rows", "expected"),
+    [("OPTIMIZE", 57, (0, -3, 0)), ("DELETE", 50, (50, -10, 7)), ("MERGE", 67, (67, 7, 0))],
+)
+def test_rows_that_were_marked_as_deleted_go_once_and_leave_with_their_file(
+    operation: str, rows: int, expected: tuple[int, int, int]
+) -> None:
+    changes = operation != "OPTIMIZE"
+    walk = Walk()
+    for entry in (
+        log_version(
+            4,
+            operation,
+            file_action("remove", "a", 60, marked=3, data_change=changes),
+            file_action("add", "b", rows, data_change=changes),
+        ),
+        log_version(
+            3,
+            "DELETE",
+            file_action("remove", "a", 60, marked=1),
+            file_action("add", "a", 60, marked=3),
+        ),
+        log_version(
+            2, "DELETE", file_action("remove", "a", 60), file_action("add", "a", 60, marked=1)
+        ),
+        log_version(1, "WRITE", file_action("add", "a", 60)),
+    ):
+        walk.add_entry(entry)
+    told = [digest.to_foreign_snapshot(SINK) for digest in reversed(walk.digests)]
+    assert [
+        (each.added_records, each.added_records - each.deleted_records, each.removed_row_count)
+        for each in told
+    ] == [(60, 60, 0), (60, 0, 1), (60, 0, 2), expected]
+
+
+def test_files_in_folders_whose_names_are_escaped_are_found(tmp_path: Path) -> None:
+    cities = ["Nord", "Köln", "a/b c", "12:30%"]
+    rows = pa.table({"city": cities, "id": list(range(len(cities)))})
+    DeltaTable.create(tmp_path, rows.schema, partition_by=["city"])
+    write_deltalake(tmp_path, rows, mode="append")
+    reader = DeltaReader(DeltaLocation.from_spec(TableSpec("db.t", str(tmp_path))), SINK)
+    live = reader.live_files()
+    assert [reader.size_and_rows(file) for file in live] == [(f.size_bytes, 1) for f in live]
+    assert {file.added_by for file in live} == {1}
+    assert scanned(reader, "city", "id") == sorted(zip(cities, range(len(cities)), strict=True))
+
+
+def test_a_deletion_vector_that_is_gone_is_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path)
+    world.append_foreign(1)
+    log = world.uri / "_delta_log"
+    (added,) = LogEntry(1, (log / f"{1:020}.json").read_text()).add_actions
+    gone = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "offset": 1}
+    vector = {**gone, "sizeInBytes": 40, "cardinality": 1}
+    features = ["deletionVectors"]
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    actions = (
+        {"protocol": {**versions, "readerFeatures": features, "writerFeatures": features}},
+        file_action("remove", added["path"], 3),
+        {"add": {**added, "deletionVector": vector}},
+    )
+    (log / f"{2:020}.json").write_text(log_version(2, "DELETE", *actions).text)
+    reader = DeltaReader(world.place, SINK)
+    assert [file.records for file in reader.live_files()] == [3]
+    with pytest.raises(ValueError, match=r"deletion vectors cannot be read: .*deletion_vector"):
+        reader.scan(["number"])
+
+
 def test_the_newest_history_asks_for_no_more_versions_than_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +485,22 @@ def test_hg256_an_old_version_that_only_histories_read(tmp_path: Path) -> None:
     damaged = LogEntry(3, '{"commitInfo": {"timestamp": 1', "s3://lake/t/_delta_log/3.json")
     with pytest.raises(LogUnreadable, match=r"_delta_log/3\.json: JSONDecodeError"):
         _ = damaged.commit_properties
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85"])
+def test_signs_that_end_a_line_of_text_end_none_of_a_log(tmp_path: Path, sign: str) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    view = claim_table(table)
+    theirs = pa.table({"number": [7], "row": [0], "name": [f"a{sign}b"]})
+    write_deltalake(world.uri, theirs, mode="append", schema_mode="merge")
+    world.table().delete(f"name = 'a{sign}b'")
+    assert table.read().record == view.record
+    history = DeltaReader(world.place, SINK).history()
+    assert [(each.added_records, each.deleted_records) for each in history.foreign] == [
+        (1, 0),
+        (0, 1),
+    ]
 
 
 def test_a_log_that_is_sound_when_it_is_read_again_is_no_damage(
