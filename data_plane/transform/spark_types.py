@@ -121,8 +121,8 @@ def find_misfits(source: pa.DataType, target: pa.Field, path: str) -> Iterator[s
             taken = field_names.match_fields(kind, names)
         except field_names.TwoFields:
             return  # which the cast says
-        for place in sorted(set(range(len(names))) - set(taken)):
-            yield f"{path}.{names[place]}: the table has no such field"
+        for unknown in sorted(set(range(len(names))) - set(taken)):
+            yield f"{path}.{names[unknown]}: the table has no such field"
         for child, place in zip(kind, taken, strict=True):
             if place is not None:
                 yield from find_misfits(source.field(place).type, child, f"{path}.{child.name}")
