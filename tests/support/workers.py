@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from typing import cast
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -66,6 +67,17 @@ class Dealing(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not 
         if wanted := self._next(computing=self._computes(node)):
             self.workqueue.move_to_end(wanted, last=False)
         super()._assign_work_unit(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give back what a worker that died has not done, and nothing else.
+
+        Also what it had done would be dealt out: its successor would have nothing to run of that,
+        and would be asked for nothing more, so that the run stood still (pytest-xdist 3.8).
+        """
+        work = self.assigned_work[node].items()
+        if left := {name: tests for name, tests in work if not all(tests.values())}:
+            self.assigned_work[node] = left
+        return cast("str | None", super().remove_node(node))
 
     def _reschedule(self, node: WorkerController) -> None:
         """End a computing worker after the last test that computes: it has a low priority."""

@@ -124,3 +124,25 @@ def test_durations_are_kept_by_scope_and_those_of_gone_modules_are_not(
         durations.pytest_runtest_logreport(report)
     durations.pytest_sessionfinish()
     assert json.loads(workers.DURATIONS.read_text()) == {this: 1.5, other: 3.0}
+
+
+def test_the_successor_of_a_worker_that_died_gets_something_to_do() -> None:
+    config: Any = SimpleNamespace(
+        getvalue=lambda _: ["1*popen"], option=SimpleNamespace(loadscopereorder=False)
+    )
+    dealing = workers.Dealing(config)
+    first: Any = Worker(0)
+    dealing.add_node(first)
+    dealing.add_node_collection(first, WAITING)
+    dealing.schedule()
+    for _ in range(3):
+        dealing.mark_test_complete(first, first.queue.pop(0))
+    dying = WAITING[first.queue[0]]
+    assert dealing.remove_node(first) == dying
+    successor: Any = Worker(1)
+    dealing.add_node(successor)
+    dealing.add_node_collection(successor, WAITING)
+    dealing.schedule()
+    while successor.queue:
+        dealing.mark_test_complete(successor, successor.queue.pop(0))
+    assert not dealing.has_pending
