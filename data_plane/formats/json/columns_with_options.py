@@ -6,7 +6,7 @@ are read from the record's own text, next to all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -19,20 +19,23 @@ from headgate.data_plane.formats.casting.cast_to_table import cast_column, requi
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags
 
 Decode = Callable[[Packed, pa.Schema], pa.RecordBatch]
 Path = tuple[str, ...]
+Parents = tuple[pa.Field, ...]
 
 # The plain path needs a column to know the number of rows.
 _NO_KEY = pa.field("headgate: no key of a record", pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """Holds the columns of the plain path by name, and the marked ones by path."""
+class _Records:
+    """Holds records as they came, the columns of the plain path, and what is wrong with them."""
 
+    values: Packed
     plain: pa.RecordBatch
-    marked: dict[Path, pa.Array]
+    faults: Faults
 
 
 def decode_with_read_options(
@@ -67,30 +70,49 @@ def _raise_with_good_rows(
 def _rows_with_read_options(
     values: Packed, schema: pa.Schema, rows: pa.RecordBatch, faults: Faults
 ) -> pa.RecordBatch:
-    marked = {
-        path: _read_column_with_option(values, path, field, faults)
-        for column in schema
-        for path, field in _find_fields_with_read_option(column, ())
-    }
-    result = _Found(rows, marked)
-    columns = [_build_column(result, field, (), None) for field in schema]
+    records = _Records(values, rows, faults)
+    columns = [_build_column(records, field, (), None) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _read_column_with_option(
-    values: Packed, path: Path, field: pa.Field, faults: Faults
-) -> pa.Array:
-    kinds_, texts = paths.pick_values_at_path(values, path)
-    name = ".".join(path)
+def _read_column_with_option(records: _Records, field: pa.Field, parents: Parents) -> pa.Array:
+    path = _path_to(field, parents)
+    kinds_, texts = paths.pick_values_at_path(records.values, path)
+    name, faults = ".".join(path), records.faults
     for kind, reason in _NEVER.items():
         faults.note(np.flatnonzero(kinds_ == kind), f"{name}: {reason}")
     if column_options.unit_of(field):
         odd = (kinds_ == paths.WORD) | (kinds_ == paths.NESTED)
         faults.note(np.flatnonzero(odd), f"{name}: is neither a number nor text")
         texts = texts if not odd.any() else _with_nulls_at(texts, odd)
-    return cast_column(texts, field.with_name(name), faults)
+    _note_if_required(records, field, parents, np.isin(kinds_, _ABSENT))
+    return cast_column(texts, field.with_name(name).with_nullable(nullable=True), faults)
 
 
+def _note_if_required(records: _Records, field: pa.Field, parents: Parents, absent: Flags) -> None:
+    """Note where a required field is absent, unless an optional struct around it is."""
+    if field.nullable:
+        return
+    asked = absent.copy()
+    for depth, parent in enumerate(parents):
+        if not asked.any():
+            return
+        if parent.nullable:
+            asked &= ~_flag_absent(records.values, _path_to(parent, parents[:depth]))
+    name = ".".join(_path_to(field, parents))
+    records.faults.note(np.flatnonzero(asked), f"{name}: a required value is missing")
+
+
+def _flag_absent(values: Packed, path: Path) -> Flags:
+    kinds_, _ = paths.pick_values_at_path(values, path)
+    return np.isin(kinds_, _ABSENT)
+
+
+def _path_to(field: pa.Field, parents: Parents) -> Path:
+    return (*(parent.name for parent in parents), field.name)
+
+
+_ABSENT = (paths.NULL, paths.MISSING)
 _NEVER = {
     paths.NO_OBJECT: "what should hold it is not an object",
     paths.DOUBT: "holds half a surrogate pair",
@@ -102,30 +124,36 @@ def _with_nulls_at(texts: pa.Array, odd: np.ndarray[tuple[int], np.dtype[np.bool
     return texts.take(pa.array(places, mask=odd))
 
 
-def _build_column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None) -> pa.Array:
-    """Build the column, or a field inside one; ``parent``: what the plain path read around it."""
-    path = (*path, field.name)
+def _build_column(
+    records: _Records, field: pa.Field, parents: Parents, around: pa.Array | None
+) -> pa.Array:
+    """Build the column, or a field inside one; ``around``: what the plain path read around it."""
     if column_options.has_read_option(field):
-        return found.marked[path]
-    read = _find_plain_column(found, field, path, parent)
+        return _read_column_with_option(records, field, parents)
+    read = _find_plain_column(records.plain, field, parents, around)
     if not pa_types.is_struct(field.type) or not column_options.any_field_has_read_option(
         field.type
     ):
         assert read is not None, "what is not marked is read by the plain path"
         return read
-    children = [_build_column(found, child, path, read) for child in field.type]
-    mask = read.is_null() if read is not None and read.null_count else None
+    children = [_build_column(records, child, (*parents, field), read) for child in field.type]
+    if read is not None:
+        absent = np.asarray(read.is_null())
+    else:  # all of it is marked
+        absent = _flag_absent(records.values, _path_to(field, parents))
+        _note_if_required(records, field, parents, absent)
+    mask = pa.array(absent) if absent.any() else None
     return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
 
 
 def _find_plain_column(
-    found: _Found, field: pa.Field, path: Path, parent: pa.Array | None
+    plain: pa.RecordBatch, field: pa.Field, parents: Parents, around: pa.Array | None
 ) -> pa.Array | None:
-    if len(path) == 1:
-        place = found.plain.schema.get_field_index(field.name)
-        return found.plain.column(place) if place >= 0 else None
-    place = -1 if parent is None else parent.type.get_field_index(field.name)
-    return parent.field(place) if parent is not None and place >= 0 else None
+    if not parents:
+        place = plain.schema.get_field_index(field.name)
+        return plain.column(place) if place >= 0 else None
+    place = -1 if around is None else around.type.get_field_index(field.name)
+    return around.field(place) if around is not None and place >= 0 else None
 
 
 def _prune_fields_with_read_option(field: pa.Field) -> pa.Field | None:
@@ -140,12 +168,3 @@ def _prune_fields_with_read_option(field: pa.Field) -> pa.Field | None:
         child for child in map(_prune_fields_with_read_option, field.type) if child is not None
     ]
     return field.with_type(pa.struct(inside)) if inside else None
-
-
-def _find_fields_with_read_option(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
-    path = (*path, field.name)
-    if column_options.has_read_option(field):
-        yield path, field
-    elif pa_types.is_struct(field.type):
-        for child in field.type:
-            yield from _find_fields_with_read_option(child, path)
