@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
@@ -324,19 +324,17 @@ class AccessRefusals:
     """Of manifests, which the storage refuses, and not the catalog."""
 
     def without_tables(self, tables: Collection[str]) -> AccessRefusals:
-        return AccessRefusals(
-            {name: each for name, each in self.reads.items() if name not in tables},
-            {name: each for name, each in self.deliveries.items() if name not in tables},
-            {name: each for name, each in self.stagings.items() if name not in tables},
-        )
+        return self._restricted_to(lambda name, _: name not in tables)
 
     def restricted_to_pending_tables(self) -> AccessRefusals:
         """Keep what another epoch may count on: where nothing is pending, nothing tells whether
         others filled the table meanwhile."""
+        return self._restricted_to(lambda _, refused: bool(refused.oldest))
+
+    def _restricted_to(self, keeps: Callable[[str, RefusedAccess], bool]) -> AccessRefusals:
+        counts = (self.reads, self.deliveries, self.stagings)
         return AccessRefusals(
-            {name: each for name, each in self.reads.items() if each.oldest},
-            {name: each for name, each in self.deliveries.items() if each.oldest},
-            {name: each for name, each in self.stagings.items() if each.oldest},
+            *({name: each for name, each in of.items() if keeps(name, each)} for of in counts)
         )
 
 

@@ -52,7 +52,7 @@ SETTINGS = {
 }
 WAIT_MS = 100
 """An empty partition tells its end only after this: what a command waits for."""
-_READER: dict[str, Any] = {
+READER: dict[str, Any] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "earliest",
@@ -60,6 +60,7 @@ _READER: dict[str, Any] = {
     "enable.partition.eof": True,
     "fetch.error.backoff.ms": 100,
 }
+"""Readers of such topics take committed records, from the beginning, and hear of the end."""
 _FENCED = {
     kafka.KafkaError._FENCED,  # noqa: SLF001
     kafka.KafkaError.INVALID_PRODUCER_EPOCH,
@@ -186,7 +187,7 @@ class CompactedReader:
     ) -> None:
         config = {
             **with_quiet_log(kafka_config),
-            **_READER,
+            **READER,
             "fetch.wait.max.ms": wait_ms,
             "group.id": group_id,
             "error_cb": _on_client_error,

@@ -17,22 +17,17 @@ from headgate.control_protocol.errors import MemberRefused, MissingRights
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.client_settings import settings_error, with_quiet_log
 from headgate.kafka.clients import is_fatal_error, new_consumer
-from headgate.kafka.compacted_topics import CompactedRecord, compacted_record_of
+from headgate.kafka.compacted_topics import READER, CompactedRecord, compacted_record_of
 from headgate.kafka.error_codes import NO_RIGHTS
 
 log = redacted_logger(__name__)
 
 _RECORDS_MAX = 1_000
 _FIXED: dict[str, Any] = {
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "earliest",
-    "isolation.level": "read_committed",
-    "enable.partition.eof": True,
+    **READER,
     "partition.assignment.strategy": "cooperative-sticky",
     "topic.metadata.refresh.interval.ms": 30_000,
     "fetch.wait.max.ms": 500,
-    "fetch.error.backoff.ms": 100,
 }
 
 

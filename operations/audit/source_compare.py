@@ -128,6 +128,11 @@ class SourceOffsets:
     offsets: BitMap64 | None
     begin: int = 0
 
+    @property
+    def first(self) -> int:
+        """Return the first offset that is compared."""
+        return max(self.log.begin, self.begin)
+
 
 @dataclass(slots=True)
 class SourceEvidence:
@@ -226,8 +231,7 @@ def compare_partition(
         produced = len(witness.offsets)
         if inside is not None:
             missing = witness.offsets - inside - (deleted or BitMap64())
-            first = max(witness.log.begin, witness.begin)
-            extra = offsets_between(inside, first, end) - witness.offsets
+            extra = offsets_between(inside, witness.first, end) - witness.offsets
             lost, invented = len(missing), len(extra)
             findings += difference_findings(
                 "record-lost", f"{at}: in the source, not in the table", missing
@@ -358,7 +362,7 @@ def check_commits_and_count_compared(
 def _is_retained(witness: SourceOffsets | None, span: OffsetRange) -> bool:
     if witness is None or witness.offsets is None:
         return False
-    return span.begin >= max(witness.log.begin, witness.begin)
+    return span.begin >= witness.first
 
 
 def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
