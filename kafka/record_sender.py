@@ -147,21 +147,22 @@ class RecordSender:
     def send(self, records: Iterable[OutgoingRecord], again: Redelivery | None = None) -> int:
         """Send all records and return how many were sent, all confirmed. If it raises, some may be
         there: the next call leaves out those that ``again`` remembers."""
+        again = again or Redelivery()
         errors: list[str] = []
         count = 0
 
         def on_delivered(record: int, error: kafka.KafkaError | None, _: kafka.Message) -> None:
             if error is not None:
                 errors.append(error.str())
-            elif again is not None:
+            else:
                 again.note_confirmed(record)
 
-        config = {**self._config, **_PRODUCER, **(_ALONE if again and again.has_failed else {})}
+        config = {**self._config, **_PRODUCER, **(_ALONE if again.has_failed else {})}
         self._producer = self._producer or new_producer(config)
         try:
             for record in records:
-                mark = hash(record) if again else 0
-                if again and mark in again.confirmed:
+                mark = hash(record)
+                if mark in again.confirmed:
                     continue
                 self._produce(record, partial(on_delivered, mark))
                 count += 1
@@ -177,8 +178,7 @@ class RecordSender:
             raise
         if errors:
             self.close()
-            if again is not None:
-                again.has_failed = True
+            again.has_failed = True
             raise self._failed_send_error("; ".join(sorted(set(errors))))
         return count
 

@@ -68,6 +68,9 @@ def require_java() -> str:
     )
 
 
+NAME_ANOTHER = "name another folder: --folder"
+
+
 @contextmanager
 def refusing_unwritable_folder(folder: Path, way_out: str) -> Iterator[None]:
     """Raise ``ConfigurationError`` where a file of the folder, or itself, cannot be made."""

@@ -411,9 +411,7 @@ def _cell_text(value: object) -> Text:
 
 
 def _time_text(epoch_ms: int | None) -> str | None:
-    if epoch_ms is None:
-        return None
-    return format_utc(epoch_ms, "%Y-%m-%d %H:%M:%S UTC")
+    return None if epoch_ms is None else format_utc(epoch_ms)
 
 
 def _describe_minutes_or_hours_ago(milliseconds: int) -> str:

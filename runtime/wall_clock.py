@@ -11,7 +11,7 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def format_utc(epoch_ms: int, form: str) -> str:
+def format_utc(epoch_ms: int, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
     """Return a time as ``strftime`` writes it, and as a number where no calendar has it.
 
     Any producer chooses the times of its records: microseconds there are a year beyond 9999.

@@ -315,16 +315,16 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
     until_s = time.monotonic() + timeout_s
     with closing(WatchedFleet(settings)) as watched:
         while not is_drained(watched.current_view()):
-            if time.monotonic() > until_s and watched.problem:
-                raise Unreachable(
-                    f"whether worker {worker} has given all its sinks away is not known: "
-                    f"{watched.problem}",
-                    "the spec stays; headgate fleet list --workers shows how far it is",
-                )
             if time.monotonic() > until_s:
+                hint = "the spec stays; headgate fleet list --workers shows how far it is"
+                if watched.problem:
+                    raise Unreachable(
+                        f"whether worker {worker} has given all its sinks away is not known: "
+                        f"{watched.problem}",
+                        hint,
+                    )
                 raise WorkersSilent(
-                    f"worker {worker} has not given all its sinks away within {timeout_s:g} s",
-                    "the spec stays; headgate fleet list --workers shows how far it is",
+                    f"worker {worker} has not given all its sinks away within {timeout_s:g} s", hint
                 )
             watched.follow(0.5)
 

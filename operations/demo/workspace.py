@@ -11,6 +11,7 @@ from pathlib import Path
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.demo.s3_server import BUCKET
 from headgate.operations.demo.trips import TRIP_COLUMNS
+from headgate.operations.java_installation import NAME_ANOTHER, refusing_unwritable_folder
 
 _MARK = ".headgate-demo"
 
@@ -23,7 +24,7 @@ def emptying_and_locking_folder(folder: Path) -> Iterator[Path]:
     """
     folder = folder.resolve()
     mark = folder / _MARK
-    try:
+    with refusing_unwritable_folder(folder, NAME_ANOTHER):
         if folder.exists() and any(folder.iterdir()) and not mark.exists():
             raise ConfigurationError(
                 f"{folder} is not empty and not a demo's folder", "name another one: --folder"
@@ -35,11 +36,6 @@ def emptying_and_locking_folder(folder: Path) -> Iterator[Path]:
                 if old != mark:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
             yield folder
-    except OSError as error:
-        raise ConfigurationError(
-            f"{error.filename or folder} cannot be written: {error.strerror}",
-            "name another folder: --folder",
-        ) from None
 
 
 def _lock_or_refuse(descriptor: int, folder: Path) -> None:

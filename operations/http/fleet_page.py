@@ -17,7 +17,6 @@ from headgate.operations.http.page_parts import (
     describe_age,
     describe_duration,
     escape_text,
-    format_epoch_ms,
     quote_for_path,
     render_facts,
     render_page,
@@ -26,6 +25,7 @@ from headgate.operations.http.page_parts import (
 from headgate.runtime.fleet.fleet_view import Drift, FleetView, SinkView, WorkerView
 from headgate.runtime.fleet.placement import worker_loads
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
+from headgate.runtime.wall_clock import format_utc
 
 ROWS_PER_PAGE = 200
 _CHARTED = 12
@@ -338,7 +338,7 @@ def _staleness_html(known: Known) -> str:
     """Say how old the knowledge is, where nothing newer can be had."""
     if not known.problem:
         return ""
-    age, at = describe_duration(known.age_ms / 1_000), format_epoch_ms(known.now_ms)
+    age, at = describe_duration(known.age_ms / 1_000), format_utc(known.now_ms)
     return (
         f'<p class="error"><b>What stands here is {age} old</b>, of {at}, and nothing newer can be '
         f"read: {escape_text(known.problem)}</p>"

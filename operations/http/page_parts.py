@@ -84,13 +84,9 @@ def render_page(title: str, body: Iterable[str], now_ms: int) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="refresh" content="{REFRESH_S}"><link rel="icon" href="data:,">'
         f"<title>{escape_text(title)}</title><style>{STYLE}</style></head><body><main>"
-        f'{"".join(body)}<p class="pale">As of {format_epoch_ms(now_ms)}; '
+        f'{"".join(body)}<p class="pale">As of {format_utc(now_ms)}; '
         f"refreshed every {REFRESH_S} s.</p></main></body></html>"
     )
-
-
-def format_epoch_ms(epoch_ms: int) -> str:
-    return format_utc(epoch_ms, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def render_table(

@@ -15,7 +15,6 @@ from headgate.operations.http.page_parts import (
     describe_age,
     describe_duration,
     escape_text,
-    format_epoch_ms,
     quote_for_path,
     render_facts,
     render_page,
@@ -95,7 +94,7 @@ def _error_html(report: StatusReport) -> str:
     past = " past" if last_error.past else ""
     again = ""
     if last_error.next_try_ms and not last_error.past:
-        again = f" Next try: {format_epoch_ms(last_error.next_try_ms)}."
+        again = f" Next try: {format_utc(last_error.next_try_ms)}."
     text = f"{who}: {escape_text(last_error.text)}{again}"
     return f'<p class="error{past}"><b>{label} {escape_text(last_error.code)}</b>{text}</p>'
 

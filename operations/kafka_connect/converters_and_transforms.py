@@ -163,20 +163,27 @@ _METADATA = ("topic", "partition", "offset", "timestamp")
 
 def transform_names(report: Report) -> list[str]:
     """Return the connector's transforms, in the order in which a record passes them."""
-    return [n.strip() for n in report.connector_value("transforms").split(",") if n.strip()]
+    return report.connector_list("transforms")
+
+
+def _kind_and_side(report: Report, transform: str) -> tuple[str, str]:
+    """Return the class without its package, and whether it is for keys or values, if it says so."""
+    written = report.connector_value(f"transforms.{transform}.type")
+    kind, _, side = written.rpartition(".")[2].partition("$")
+    return kind, side
 
 
 def fields_with_topic_name(report: Report, transforms: Iterable[str]) -> set[str]:
     """Return the fields into which these transforms copy the topic's name."""
     found = set()
     for name in transforms:
-        kind, _, side = report.connector_value(f"transforms.{name}.type").partition("$")
+        kind, side = _kind_and_side(report, name)
         if side == "Key":
             continue
         field = report.connector_value(f"transforms.{name}.topic.field").rstrip("!?")
-        if kind.endswith("InsertField") and field:
+        if kind == "InsertField" and field:
             found.add(field)
-        elif kind.endswith("KafkaMetadataTransform"):
+        elif kind == "KafkaMetadataTransform":
             base = report.connector_value(f"transforms.{name}.field_name") or "_kafka_metadata"
             nested = report.is_connector_value_true(f"transforms.{name}.nested")
             found.add(f"{base}.topic" if nested else f"{base}_topic")
@@ -189,7 +196,7 @@ def fill_record_columns_of_transforms(report: Report) -> None:
     names = transform_names(report)
     for position, name in enumerate(names, 1):
         prefix = f"transforms.{name}."
-        kind, _, side = report.connector_value(f"{prefix}type").rpartition(".")[2].partition("$")
+        kind, side = _kind_and_side(report, name)
         # Routes and record columns take the topic's own name here, never a router's new one.
         if kind in _TOPIC_ROUTERS and fields_with_topic_name(report, names[position:]):
             report.note_refused(

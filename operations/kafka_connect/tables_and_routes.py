@@ -20,7 +20,7 @@ _OF_TABLE = (".route-regex", ".partition-by", ".commit-branch")
 
 def tables_of(report: Report) -> list[str]:
     """Return the tables that the connector names."""
-    return [t.strip() for t in report.connector_value("iceberg.tables").split(",") if t.strip()]
+    return report.connector_list("iceberg.tables")
 
 
 def is_routed(report: Report) -> bool:

@@ -175,8 +175,8 @@ def _note_class(report: Report) -> None:
 
 def _fill_topics(report: Report, first_topic: str) -> None:
     source = report.ensure_section("source")
-    if named := report.connector_value("topics"):
-        source["topics"] = [t.strip() for t in named.split(",") if t.strip()]
+    if report.connector_value("topics"):
+        source["topics"] = report.connector_list("topics")
         report.note_kept("topics", "source.topics")
         return
     pattern = report.connector_value("topics.regex")

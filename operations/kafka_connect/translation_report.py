@@ -58,6 +58,10 @@ class Report:
         """Return the connector's value."""
         return self.keys.get(key, default).strip()
 
+    def connector_list(self, key: str) -> list[str]:
+        """Return what the connector's value names, between commas."""
+        return [name for part in self.connector_value(key).split(",") if (name := part.strip())]
+
     def connector_or_worker_value(self, key: str) -> str:
         """Return the connector's value, else the worker's."""
         return (self.keys.get(key) or self.worker.get(key, "")).strip()

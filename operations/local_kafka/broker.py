@@ -20,6 +20,7 @@ from typing import Self
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.child_process import kill_child_group, start_child
 from headgate.operations.java_installation import (
+    NAME_ANOTHER,
     Progress,
     ensure_jars,
     java_version,
@@ -41,7 +42,6 @@ __all__ = [
 
 KAFKA_VERSION = "4.3.1"
 HOST = "127.0.0.1"
-_NAME_ANOTHER = "name another folder: --folder"
 START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 30
 
@@ -106,7 +106,7 @@ class EmbeddedKafka:
         ``Unreachable`` with the end of the broker's log if it does not come up.
         """
         require_java()
-        with refusing_unwritable_folder(self._home, _NAME_ANOTHER):
+        with refusing_unwritable_folder(self._home, NAME_ANOTHER):
             self._home.mkdir(parents=True, exist_ok=True)
             data = self._home / "data"
             if not data.exists():
@@ -278,7 +278,7 @@ def run_until_stopped(
     Raises ``ConfigurationError`` for a folder with other content or that cannot be made, and for a
     port in use, ``Unreachable`` if it fails.
     """
-    with refusing_unwritable_folder(folder, _NAME_ANOTHER):
+    with refusing_unwritable_folder(folder, NAME_ANOTHER):
         if (
             folder.exists()
             and any(folder.iterdir())

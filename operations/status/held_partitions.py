@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.keyed_table_checks import find_added_keyed_partitions
@@ -18,6 +17,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.table_history import SinkCommit
+from headgate.runtime.wall_clock import format_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,5 +110,4 @@ def _describe_earliest_hold_begin(commits: Iterable[SinkCommit]) -> str:
     if not claims:
         return ""
     epoch, claimed_ms = claims[-1].record.transaction.epoch, claims[-1].committed_ms
-    moment = datetime.fromtimestamp(claimed_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return f" (not before {moment} UTC, when the coordinator of epoch {epoch} claimed)"
+    return f" (not before {format_utc(claimed_ms)}, when the coordinator of epoch {epoch} claimed)"

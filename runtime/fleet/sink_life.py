@@ -276,6 +276,11 @@ class Life:
     def has_process(self) -> bool:
         return self.pid > 0
 
+    @property
+    def promised_jvm_mib(self) -> int:
+        """Return what its process, or the one that is asked for, is promised for its JVM."""
+        return self.jvm_mib if self.has_process or self.asked_start else 0
+
     def counts_as_starting(self, now_ms: int) -> bool:
         """Return whether it takes one of the places for processes that start.
 

@@ -257,7 +257,7 @@ class _WarmParent:
             pid = os.fork()
         except OSError as error:  # raised, it would end this process, and all sinks with it
             pid = -1
-            said |= {"unstarted": request or "start", "text": str(error)}
+            said |= {"unstarted": request, "text": str(error)}
         else:
             said["asks" if request else "started"] = pid
         if pid == 0:

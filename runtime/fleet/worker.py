@@ -142,7 +142,6 @@ class Worker:
         self._may_mib: dict[str, int] = {}
         """What each life may take by its last spec: also while it leaves, without one or for
         another."""
-        self._promised_mib: dict[str, int] = {}
         """To sinks that have, or are about to have, a process with a JVM."""
         self._asking: dict[int, str] = {}
         """Processes that make a request to a sink's table, by the sink's name."""
@@ -156,7 +155,8 @@ class Worker:
 
     def run(self) -> None:
         """Run until SIGINT or SIGTERM, then let all leave in order. Raises ``WorkerEnded``."""
-        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        ends = (signal.SIGINT, signal.SIGTERM)
+        before = [early_signals.handler_before_catch(number) for number in ends]
         early_signals.take_over_signals(self._on_signal)
         self._parent = self._start_warm_parent()
         try:
@@ -242,7 +242,6 @@ class Worker:
             self._feed_life(name, Failed(pid, said["code"], said["text"], said["needs_person"]))
         elif "ended" in said:
             del self._names[pid]
-            self._promised_mib.pop(name, None)
             kill_group(pid)  # what the process has left behind, such as its JVM
             self._feed_life(
                 name, Ended(pid, *error_code_and_text_of_exit(said["status"]), self._draw())
@@ -250,10 +249,9 @@ class Worker:
 
     def _note_process_unstarted(self, name: str, act: str, why: str) -> None:
         text = f"its process cannot be started: {why}"
-        if act != "start":  # the table goes on disagreeing, and is asked again
+        if act:  # a request to its table, a start may be one: it is asked again while it disagrees
             _log.warning("sink %s: %s: %s", name, act, text, extra=event_extra(LogEvent.SINK_STATE))
             return
-        self._promised_mib.pop(name, None)
         self._feed_life(name, Unstarted(SinkProcessUnstarted.code, text, self._draw()))
 
     def _handle_if_request_event(self, pid: int, said: Mapping[str, Any]) -> bool:
@@ -322,10 +320,13 @@ class Worker:
 
     def _why_no_room_for_jvm(self, name: str) -> str:
         """Return why its JVM has no room now (FLEET-13); empty: it has, or there is none."""
-        spec = self._specs.get(name)
+        life, spec = self._lives.get(name), self._specs.get(name)
         needed = spec.wanted.jvm_mib if spec else 0
-        promised, most = sum(self._promised_mib.values()), self._limits.jvms_mib
-        if not needed or name in self._promised_mib or promised + needed <= most:
+        if not needed or (life and life.promised_jvm_mib):
+            return ""
+        promised = sum(each.promised_jvm_mib for each in self._lives.values())
+        most = self._limits.jvms_mib
+        if promised + needed <= most:
             return ""
         return (
             f"waits for memory: with its JVM it may take {needed:,} MiB, and of {most:,} MiB for "
@@ -346,7 +347,7 @@ class Worker:
                 now_s,
                 may_mib * MIB,
                 has_started=life.state is not LifeState.STARTING,
-                has_children=name in self._promised_mib,
+                has_children=bool(life.jvm_mib),
             )
             taken = watch.usage.memory_bytes
             if taken is not None and may_mib and taken > may_mib * MIB:
@@ -380,10 +381,7 @@ class Worker:
     def _execute_action(self, name: str, action: LifeAction) -> None:
         match action:
             case Start():
-                spec = self._specs[name]
-                if spec.wanted.jvm_mib:
-                    self._promised_mib[name] = spec.wanted.jvm_mib
-                self._request_process({"start": str(spec.file), "sink": name})
+                self._request_process({"start": str(self._specs[name].file), "sink": name})
             case Ask(request) if name not in self._asking.values():
                 text = f"sink {name}: its table is asked to {request}, as its spec says"
                 _log.info("%s", text, extra=event_extra(LogEvent.SINK_STATE))

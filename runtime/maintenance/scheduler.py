@@ -91,14 +91,15 @@ class Maintenance:
         view = primary.read() if primary else None
         suspended = suspension_reasons(view)
         names = [name for name in tables_to_maintain(self._settings, view) if name not in suspended]
-        every = tables_with_files(self._settings, view)
-        places = find_locations(self._catalog, every, self._ending)
-        for name, error in places.unread.items():
-            if name not in names:
-                continue
-            _log.warning("maintenance of %s is suspended for now: %s", name, error)
-            self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
-        there = [name for name in places.locations if name in names]
+        # Each costs a call: only who looks for orphans has to know where the others are (ORPHAN-1).
+        searches = search_orphans and self._settings.maintenance.orphans
+        asked = tables_with_files(self._settings, view) if searches else names
+        places = find_locations(self._catalog, asked, self._ending)
+        for name in names:
+            if error := places.unread.get(name):
+                _log.warning("maintenance of %s is suspended for now: %s", name, error)
+                self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
+        there = [name for name in names if name in places.locations]
         self._unfit = {name: self._unfit.get(name, {}) for name in there}
         searched = self._take_next_tables_to_search_orphans(there) if search_orphans else ()
         first = random.randrange(len(there)) if there else 0

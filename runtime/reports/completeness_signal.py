@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
@@ -24,11 +23,12 @@ from headgate.runtime.reports.receivers import Receiver, describe_trouble, open_
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
-from headgate.runtime.wall_clock import wall_ms
+from headgate.runtime.wall_clock import format_utc, wall_ms
 
 _log = redacted_logger("headgate.coordinator")
 
 _REFRESH_S = 1_800.0
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 """So seldom an unchanged note is stored anew: brokers forget a silent group after a week."""
 
 
@@ -125,8 +125,8 @@ def build_signal(
         "sink": settings.name,
         "table": settings.table.identifier,
         "every": settings.signal.every.value,
-        "complete_since": None if since is None else _format_time(since),
-        "complete_through": _format_time(through_ms),
+        "complete_since": None if since is None else format_utc(since, _TIME),
+        "complete_through": format_utc(through_ms, _TIME),
         "transaction": str(record.transaction) if record else None,
         "snapshot_id": complete.snapshot_id,
         "suspended": list(complete.suspended),
@@ -215,7 +215,3 @@ class Signals:
 
     def _last_passed_hour_or_day_end(self, time_ms: int | None) -> int | None:
         return last_passed_hour_or_day_end(time_ms, self._unit_ms, wall_ms())
-
-
-def _format_time(time_ms: int) -> str:
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.operations.http.page_parts import format_epoch_ms
 from headgate.operations.http.status_page import index_page
+from headgate.runtime.wall_clock import format_utc
 
 
 def test_the_key_of_a_fleets_participant_is_a_path_and_no_fragment() -> None:
@@ -13,4 +13,4 @@ def test_the_key_of_a_fleets_participant_is_a_path_and_no_fragment() -> None:
 
 def test_a_time_that_no_calendar_has_is_a_number() -> None:
     """Whoever writes to a control topic without signatures chooses when it is tried again."""
-    assert format_epoch_ms(1_786_000_000_000_000) == "1786000000000000 ms after 1970"
+    assert format_utc(1_786_000_000_000_000) == "1786000000000000 ms after 1970"

@@ -82,7 +82,7 @@ def test_a_fork_that_fails_is_told_and_ends_nobody() -> None:
     told = [json.loads(line) for line in ran.stdout.splitlines()]
     unstarted = [each for each in told if "unstarted" in each]
     assert [(each["unstarted"], each["sink"]) for each in unstarted] == [
-        ("start", "trips"),
+        ("", "trips"),
         ("pause", "trips"),
     ]
     assert "Resource temporarily unavailable" in unstarted[0]["text"]

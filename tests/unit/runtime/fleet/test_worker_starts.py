@@ -92,13 +92,14 @@ def test_a_process_that_cannot_be_started_is_an_error_of_its_sink_and_tried_agai
     worker._source.jvm = 1_500
     assert started(worker) == ["a.toml"]
     text = "[Errno 11] Resource temporarily unavailable"
-    worker._on_event({"unstarted": "pause", "sink": "a", "text": text})
-    assert worker._lives["a"].state is LifeState.IDLE, "its table is asked another time"
-    worker._on_event({"unstarted": "start", "sink": "a", "text": text})
+    for request in ("pause", "start"):
+        worker._on_event({"unstarted": request, "sink": "a", "text": text})
+        assert worker._lives["a"].state is LifeState.IDLE, "its table is asked another time"
+    worker._on_event({"unstarted": "", "sink": "a", "text": text})
     life = worker._lives["a"]
     assert (life.state, life.code, life.tries) == (LifeState.ERROR, "HG-126", 1)
     assert text in life.text
-    assert not worker._promised_mib
+    assert not life.promised_jvm_mib
     worker._lives["a"] = replace(life, due_ms=0)
     assert started(worker) == ["a.toml"]
 
