@@ -71,6 +71,11 @@ def tag_name(sink: SinkName, branch: str = "main") -> str:
     return f"headgate-{sink}" if branch == "main" else f"headgate-{sink}@{branch}"
 
 
+def sink_staging_folder(location: str, sink: SinkName) -> str:
+    """Return the folder of a sink's drafts, below a table's location."""
+    return f"{location}/metadata/headgate/{sink}"
+
+
 def table_staging_folder(location: str, sink: SinkName, table_uuid: str) -> str:
     """Return where a sink stages what one secondary table shall receive (PENDING-2).
 
@@ -78,7 +83,7 @@ def table_staging_folder(location: str, sink: SinkName, table_uuid: str) -> str:
     under its name. A format may choose UUIDs that are no names of folders.
     """
     own = re.sub(r"[^\w-]", "-", table_uuid, flags=re.ASCII)
-    return f"{location}/metadata/headgate/{sink}/{own}"
+    return f"{sink_staging_folder(location, sink)}/{own}"
 
 
 def staging_folder(table_folder: str, epoch: Epoch, coordinator: Sender) -> str:

@@ -321,7 +321,7 @@ class AccessRefusals:
     deliveries: Mapping[str, RefusedAccess] = field(default_factory=dict)
     """Apart from reads, which are often allowed where deliveries are not."""
     stagings: Mapping[str, RefusedAccess] = field(default_factory=dict)
-    """Of manifests, which the storage refuses, and not the catalog."""
+    """Of manifests, which the storage refuses, and of reads between tries to write them."""
 
     def without_tables(self, tables: Collection[str]) -> AccessRefusals:
         return self._restricted_to(lambda name, _: name not in tables)

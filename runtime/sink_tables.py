@@ -463,9 +463,8 @@ class SinkTables:
             return set()
         targets = [route.to for route in self.settings.tables.route]
         names = [compile_template_pattern(to) for to in targets]
-        spaces = set[str]().union(
-            *(_namespaces_of_template(to.rpartition(".")[0], found) for to in targets)
-        )
+        templates = {to.rpartition(".")[0] for to in targets}
+        spaces = {each for one in templates for each in _namespaces_of_template(one, found)}
         there = (
             f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)
         )

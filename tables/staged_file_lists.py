@@ -24,6 +24,7 @@ from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
     TransactionId,
+    sink_staging_folder,
     staging_folder,
     table_staging_folder,
 )
@@ -142,8 +143,7 @@ class StagedFileLists:
         Those staged before each table had a folder are beside it. No table refers to a list, so
         they can go whichever table they were for.
         """
-        own = self._folder_of(table)
-        root = own.rpartition("/")[0]
+        own, root = self._folder_of(table), sink_staging_folder(table.location, self._sink)
         for path, at_ms in files_below(self._files, root):
             named = _NAMED.fullmatch(path.removeprefix(f"{own}/").removeprefix(f"{root}/"))
             if named and at_ms <= until_ms:

@@ -29,13 +29,12 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
-from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.failure_classification import is_bisectable
 from headgate.data_plane.batch.writer_task_plan import Handling, WriterPlan
 from headgate.data_plane.formats.casting.relabel import rows_from_python
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Integers
-from headgate.tables.storage.file_io import open_file_io
+from headgate.tables.storage.file_io import delete_quietly, open_file_io
 
 # --------------------------------------------------------------------------------------- in a chunk
 
@@ -124,9 +123,6 @@ class _Search:
 def bounded_error_text(error: BaseException) -> str:
     """Return the error's text, bounded."""
     return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
-
-
-log = redacted_logger(__name__)
 
 
 # --------------------------------------------------------------------------------------- in a batch
@@ -262,10 +258,8 @@ def delete_unannounced_files(plan: WriterPlan, files: Iterable[WrittenFile]) -> 
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _table_plan_of_file(plan, file)
-        try:
-            open_file_io(owner.io_properties, owner.shape.data_location).delete(file.path)
-        except Exception as error:  # noqa: BLE001 - each store's client raises its own
-            log.warning("%s is left behind, unused: %s", file.path, error)
+        io = open_file_io(owner.io_properties, owner.shape.data_location)
+        delete_quietly(io, [file.path])
 
 
 def _table_plan_of_file(plan: WriterPlan, file: WrittenFile) -> WriterPlan:

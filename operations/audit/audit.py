@@ -45,6 +45,7 @@ from headgate.operations.audit.files import (
     check_row_count,
     count_files_of_unknown_sinks,
     find_files_of_other_sinks,
+    live_row_count,
 )
 from headgate.operations.audit.keyed_tables import (
     KeyedTables,
@@ -115,8 +116,8 @@ def audit(
     """Examine the sink.
 
     Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
-    table alone and says so. Raises ``RetryLater`` if the table or its storage cannot be reached,
-    and what ``open_tables_for_audit`` raises if it is gone.
+    table alone and says so. Raises ``RetryLater`` if the table or its storage cannot be reached
+    or files are removed under each try, and what ``open_tables_for_audit`` raises if it is gone.
     """
     for tries_left in reversed(range(_TRIES)):
         with open_tables_for_audit(settings, asks_group=with_source) as tables:
@@ -199,6 +200,7 @@ class SinkAudit:
         self.overtaken = False
         """Whether a table moved on, so that what was read of it does not fit the rest."""
         self._ends_decided_since: dict[TopicPartition, int] = {}  # delivered since the ledger's
+        self._newest_decided: TransactionId | None = None  # as the ledger said when asked again
         self._renewed = find_recreated_topics(self._history)
         self._untold = find_topics_of_unknown_identity(self._history) - self._renewed
         self._findings: list[Finding] = []
@@ -267,9 +269,13 @@ class SinkAudit:
             return False
         if delivered.transaction <= known.transaction:
             return False
-        with self._tables.open_for_reading(self._tables.name) as now:
-            newest = now.reader.view().record
-        return newest is not None and newest.transaction >= delivered.transaction
+        if self._newest_decided is None or delivered.transaction > self._newest_decided:
+            with self._tables.open_for_reading(self._tables.name) as now:
+                newest = now.reader.view().record
+            if newest is None:
+                return False
+            self._newest_decided = newest.transaction
+        return delivered.transaction <= self._newest_decided
 
     def _note_deleted_rows(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
@@ -317,8 +323,12 @@ class SinkAudit:
         self._expired += expired
 
     @property
+    def _quarantine_if_read(self) -> QuarantineEvidence | None:
+        return None if self._unread_quarantine else self._quarantine
+
+    @property
     def _live_row_count(self) -> int:
-        return sum(-file.records if file.deletes else file.records for file in self._files)
+        return live_row_count(self._files)
 
     # ----------------------------------------------------------------- each record, and the source
 
@@ -367,7 +377,7 @@ class SinkAudit:
         self._held = held_partitions_of_topics(settings, record, source.topics)
         if not self._many:  # rows of a sink's one table expire (EXPIRY-1)
             self._aged = ExpiredRecords(settings, self._reader, self._history, record.topic_ids)
-        lost: list[Finding] = []
+        lost, readable = list[Finding](), self._quarantine_if_read
         for at, span in spans.items():
             is_comparable = seen is not None and at.topic not in self._renewed
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and is_comparable else None
@@ -375,9 +385,7 @@ class SinkAudit:
                 since = OffsetRange(span[1], max(span[1], self._ends_decided_since[at]))
                 in_table = replace(in_table, offsets=in_table.offsets - bitmap_of_ranges([since]))
             quarantined = (
-                self._quarantine.offsets_below(at, span[1])
-                if self._quarantine and is_comparable and not self._unread_quarantine
-                else None
+                readable.offsets_below(at, span[1]) if readable and is_comparable else None
             )
             witness = source.witnesses.get(at)
             if witness is not None and self._unread_quarantine:
@@ -479,8 +487,7 @@ class SinkAudit:
                 self._reader,
                 columns,
                 self._primary.damaged,
-                rewound=find_rewound_offsets(self._allowed),
-                begins=self._begins,
+                into=TableRecords(rewound=find_rewound_offsets(self._allowed), begins=self._begins),
                 on_progress=self._on_progress,
                 sinks_of_foreign_files=find_files_of_other_sinks(
                     self._files, self._history, self._settings.name
@@ -621,7 +628,6 @@ class SinkAudit:
                 columns,
                 table.damaged
                 | find_files_of_other_sinks(table.files, history, self._settings.name).keys(),
-                rewound=seen.rewound,
                 on_progress=self._on_progress,
                 into=seen,
             )
@@ -633,8 +639,7 @@ class SinkAudit:
             table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
         )
         if absent:  # each row may be of any record
-            live_rows = sum(-file.records if file.deletes else file.records for file in table.files)
-            self._nameless_rows += max(0, live_rows) + pending
+            self._nameless_rows += max(0, live_row_count(table.files)) + pending
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
@@ -1003,8 +1008,8 @@ class SinkAudit:
         surplus = self._whole is not None and bool(self._whole.surplus)
         doubtful = self._renewed or self._untold or self._nameless_rows
         if seen is not None and not (doubtful or surplus):
-            both = self._quarantine and not self._unread_quarantine
-            where = "in the table and its quarantine" if both else "in the table"
+            both = "in the table and its quarantine"
+            where = both if self._quarantine_if_read else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
         (self._remarks if self._prove_completeness() else self._unproven).extend(self._expired)
@@ -1055,9 +1060,7 @@ class SinkAudit:
             rows=self._whole.rows if self._whole else None,
             distinct=self._whole.distinct if self._whole else None,
             surplus=self._whole.surplus if self._whole else {},
-            quarantined_rows=self._quarantine.rows
-            if self._quarantine and not self._unread_quarantine
-            else None,
+            quarantined_rows=self._quarantine_if_read.rows if self._quarantine_if_read else None,
             skipped_records=self._skipped_record_count,
             partitions=tuple(self._partitions),
             # What was disproved must not be listed as proven next to the finding.

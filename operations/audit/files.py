@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from headgate.control_protocol.commit_record import PendingCommit
@@ -139,6 +139,11 @@ def sink_of_path(path: str) -> SinkName | None:
     return SinkName(inside["sink"]) if inside else None
 
 
+def live_row_count(files: Iterable[LiveFile]) -> int:
+    """Return the rows of the files, less those that delete files mark."""
+    return sum(-file.records if file.deletes else file.records for file in files)
+
+
 class LiveFilesCheck(NamedTuple):
     """What is wrong with live files, and the paths of those that nobody can read rows from."""
 
@@ -167,12 +172,16 @@ def check_live_files(
     return LiveFilesCheck(findings, frozenset(damaged))
 
 
+def missing_file_finding(file: LiveFile) -> Finding:
+    return Finding("file-missing", f"{file.path} ({file.records} rows) does not exist")
+
+
 def _check_file(reader: TableReader, file: LiveFile) -> Finding | None:
     """Read the size and, for Parquet, the footer. Raises ``Unreachable`` without an answer."""
     try:
         size, rows = reader.size_and_rows(file)
     except FileNotFoundError:
-        return Finding("file-missing", f"{file.path} ({file.records} rows) does not exist")
+        return missing_file_finding(file)
     except PermissionError:
         return Finding("file-unreadable", f"{file.path} may not be read")
     except OSError as error:

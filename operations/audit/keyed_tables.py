@@ -30,7 +30,7 @@ from headgate.operations.audit.changelog_replay import (
     SourceRanges,
     open_replay,
 )
-from headgate.operations.audit.files import OnProgress
+from headgate.operations.audit.files import OnProgress, live_row_count
 from headgate.operations.audit.replay_compare import Fault
 from headgate.operations.audit.report import Finding, PartitionAudit
 from headgate.operations.audit.source_compare import SourceOffsets
@@ -272,8 +272,12 @@ class KeyedTables:
     """By table that was created again, how far the one before was filled."""
     others: dict[str, OtherRecords] = field(default_factory=dict)
     """By topic, which was compared whole, the records that are of no keyed table."""
-    not_there: set[str] = field(default_factory=set)
-    """Keyed tables that records of the source lead to, and that could not be examined."""
+
+    @property
+    def not_there(self) -> set[str]:
+        """Return keyed tables that the source has records of, and that could not be examined."""
+        led = {name for others in self.others.values() for name in others.not_replayed}
+        return led - self.tables.keys()
 
     @property
     def takes_all_records(self) -> bool:
@@ -332,8 +336,7 @@ class KeyedTables:
         else:
             self._add_conclusions(name, Conclusions(unproven=[DELETES_UNKNOWN]))
         if not self.settings.changes.history:  # whose rows are counted as appended ones are
-            live_rows = sum(-file.records if file.deletes else file.records for file in files)
-            self._add_conclusions(name, check_live_rows(history, live_rows))
+            self._add_conclusions(name, check_live_rows(history, live_row_count(files)))
 
     def examine_keys(self, table: AuditedTable) -> None:
         """Read the keys of a table's live rows, unless files of it are damaged.
@@ -427,7 +430,6 @@ class KeyedTables:
                         earlier = self.earlier.get(name, Offsets())
                         self.tables[name].result = source_replay.compare_table(number, earlier)
                 self.others.update(dict.fromkeys({at.topic for at in source.ranges}, others))
-                self.not_there.update(others.not_replayed.keys() - self.tables.keys())
                 self.conclusions.unproven += [
                     f"{name}: {records} records of the source lead to it, and it cannot be compared"
                     for name, records in sorted(others.not_replayed.items())

@@ -80,7 +80,7 @@ def check_quarantine(
     tables: SinkTables,
     primary: History,
     on_progress: OnProgress,
-    recreated_topics: Collection[str] = (),
+    recreated_topics: Collection[str],
 ) -> QuarantineEvidence:
     """Examine the quarantine. ``primary`` is what the sink's own table says.
 
@@ -139,7 +139,7 @@ def _examine_quarantine(
         )
         try:
             evidence.records = scan_records(
-                table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
+                table.reader, COLUMNS, left_out, on_progress=on_progress
             )
             if routed:
                 evidence.refused = _find_records_refused_by_tables(table.reader, left_out)

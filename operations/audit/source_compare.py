@@ -121,7 +121,7 @@ def find_rewound_offsets(moves: Sequence[OffsetMove]) -> dict[TopicPartition, Bi
 class SourceOffsets:
     """One partition as the source shows it now: its log, and the offsets that hold records.
 
-    ``begin``: below it, it was not read, since where the sink began is unknown.
+    ``begin``: below it, it was not read.
     """
 
     log: OffsetRange

@@ -27,6 +27,7 @@ from headgate.operations.audit.files import (
     check_files_of_commits,
     check_live_files,
     find_which_were_delivered,
+    missing_file_finding,
 )
 from headgate.operations.audit.report import Finding
 from headgate.operations.audit.table_records import TableRecords, scan_records, scan_staged_files
@@ -262,15 +263,15 @@ class AuditedTable:
 
         Returns whether there were any: the rest of what was read does not fit then.
         """
-        missing = [finding for finding in self.findings if finding.what == "file-missing"]
-        if not missing or not self.reader.has_moved():
+        found = any(finding.what == "file-missing" for finding in self.findings)
+        if not found or not self.reader.has_moved():
             return False
         with open_now(self.history.table) as now:
             removed = self.damaged - {file.path for file in now.reader.live_files()}
-        begins = tuple(f"{path} (" for path in removed)
-        in_order = [finding for finding in missing if finding.evidence.startswith(begins)]
-        self.findings = [finding for finding in self.findings if finding not in in_order]
-        return bool(in_order)
+        in_order = {missing_file_finding(file) for file in self.files if file.path in removed}
+        kept = [finding for finding in self.findings if finding not in in_order]
+        overtaken, self.findings = len(kept) < len(self.findings), kept
+        return overtaken
 
     def findings_with_prefix(self, prefix: str) -> list[Finding]:
         """Return the findings with the table's name, or what else says which one it is."""
@@ -423,7 +424,7 @@ def _is_record_of_delivery(record: CommitRecord, pending_commit: PendingCommit) 
 def _scan_live_records_if_readable(reader: TableReader, columns: Columns) -> TableRecords:
     """Return the records of the live rows; none where the rows cannot be read here."""
     try:
-        return scan_records(reader, columns, frozenset(), rewound={}, on_progress=lambda *_: None)
+        return scan_records(reader, columns, frozenset(), on_progress=lambda *_: None)
     except (ValueError, NotImplementedError):
         return TableRecords()
 

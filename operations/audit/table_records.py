@@ -112,8 +112,6 @@ def scan_records(
     columns: tuple[str, str, str],
     skipped_files: frozenset[str],
     *,
-    rewound: Mapping[TopicPartition, BitMap64],
-    begins: Mapping[TopicPartition, int] | None = None,
     on_progress: OnProgress,
     sinks_of_foreign_files: Mapping[str, SinkName] | None = None,
     into: TableRecords | None = None,
@@ -122,12 +120,12 @@ def scan_records(
     """Read the three coordinate columns of every live file except the skipped ones.
 
     ``only_topic``: the only topic, if no column names it. ``sinks_of_foreign_files``: by path, the
-    other sinks that files are of; their records are kept apart under ``others``. ``into``: the
-    records of the sink's other tables, to which this table's are added.
+    other sinks that files are of; their records are kept apart under ``others``. ``into``: what
+    this table's records are added to, such as those of the sink's other tables.
     """
     count, every_file = reader.scan([name for name in columns if name])
     files = (file for file in every_file if file.path not in skipped_files)
-    records = into or TableRecords(rewound=rewound, begins=begins or {})
+    records = into or TableRecords()
 
     def read_if_small(file: FileRows) -> tuple[FileRows, list[pa.RecordBatch] | None]:
         small = file.size_bytes <= _BYTES_READ_AHEAD

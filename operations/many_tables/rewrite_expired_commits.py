@@ -260,9 +260,7 @@ class _RewriteSession:
                     scan_staged_files(
                         self._read_rows_of(reader, pending_commit), self._columns, came
                     )
-            present = scan_records(
-                reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
-            )
+            present = scan_records(reader, self._columns, frozenset(), on_progress=lambda *_: None)
         except FileNotFoundError as error:
             raise RereadRefused(f"{_GONE}: {error}", _ELSEWISE) from error
         except (ValueError, NotImplementedError) as error:  # such as equality deletes

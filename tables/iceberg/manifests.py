@@ -99,7 +99,7 @@ def _require_schema_of_spec(table: Table, spec: PartitionSpec) -> Schema:
     """Return the newest schema that has the spec's source columns, also those dropped since."""
     older = sorted(table.schemas().values(), key=lambda schema: schema.schema_id, reverse=True)
     for schema in (table.schema(), *older):
-        if all(field.source_id in schema.field_ids for field in spec.fields):
+        if _has_sources_of(schema, spec):
             return schema
     raise TableChanged(
         f"{_table_name(table)}: no row of a file of partition spec {spec.spec_id} can be deleted: "
@@ -111,7 +111,11 @@ def _require_schema_of_spec(table: Table, spec: PartitionSpec) -> Schema:
 
 def is_writable_spec(table: Table, spec: PartitionSpec) -> bool:
     """Return whether the spec can be written: without its source column a field has no type."""
-    return all(field.source_id in table.schema().field_ids for field in spec.fields)
+    return _has_sources_of(table.schema(), spec)
+
+
+def _has_sources_of(schema: Schema, spec: PartitionSpec) -> bool:
+    return all(field.source_id in schema.field_ids for field in spec.fields)
 
 
 def _to_manifest_data_file(

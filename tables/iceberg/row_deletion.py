@@ -54,7 +54,6 @@ from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
-    find_landed,
     retry_until_settled,
 )
 from headgate.tables.iceberg.reader import live_batches_of_file
@@ -217,7 +216,7 @@ class RowsToDelete:
         return MatchingCount(self.count, len(self.alive))
 
 
-class Deletion(MaintenanceCommit):
+class Deletion(MaintenanceCommit[RowsToDelete]):
     """Deletes the matching rows of one table. ``asked_by`` is written into the history.
 
     ``columns``: those that say of which record a row is, if there are any.
@@ -239,7 +238,6 @@ class Deletion(MaintenanceCommit):
         self._dead_rows = DeadRows()
         self._asked_by = asked_by
         self._columns = columns
-        self._sent: dict[int, RowsToDelete] = {}
         self._listed: DeletedRecords | None = None
         self._done: RowsToDelete | None = None
 
@@ -280,7 +278,7 @@ class Deletion(MaintenanceCommit):
         """Try once, on the current head. Raises as ``count_matching``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
-        if (landed := find_landed(metadata, self._sent)) is not None:
+        if (landed := self._find_landed(metadata)) is not None:
             self._done = landed
             return Settled.LANDED
         parent = self._require_deletable_head(table)
@@ -295,8 +293,7 @@ class Deletion(MaintenanceCommit):
         )
         summary = self._summary(metadata, parent, deletions, to_delete.count)
         snapshot, manifests = self._write_snapshot(table, parent, summary, deletions=deletions)
-        self._sent[snapshot.snapshot_id] = to_delete
-        outcome = self._commit_snapshot(table, snapshot, manifests)
+        outcome = self._commit_snapshot(table, snapshot, manifests, to_delete)
         if outcome is Settled.LANDED:
             self._done = to_delete
         return outcome

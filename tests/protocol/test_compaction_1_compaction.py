@@ -670,12 +670,12 @@ def test_planted_without_head_and_number_a_commit_is_lost(
     late = replacement(sink, written(sink))
     right = Replacement._commit_snapshot
 
-    def on_any_head(self: Replacement, table: Any, snapshot: Any, manifests: Any) -> Settled:
+    def on_any_head(self: Replacement, table: Any, snapshot: Any, *rest: Any) -> Settled:
         sink.commit()  # in between
         monkeypatch.setattr(Replacement, "_requirements", lambda *_: ())
         number = sink.table.metadata.next_sequence_number()
         renumbered = snapshot.model_copy(update={"sequence_number": number})
-        return right(self, table, renumbered, manifests)
+        return right(self, table, renumbered, *rest)
 
     monkeypatch.setattr(Replacement, "_commit_snapshot", on_any_head)
 

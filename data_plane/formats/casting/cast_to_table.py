@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -89,11 +89,8 @@ def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     if not path or pa_types.is_null(values.type):
         return result
     if pa_types.is_union(values.type):
-        codes, offsets = np.asarray(values.type_codes), np.asarray(values.offsets)
-        for code in range(values.type.num_fields):
-            chosen = codes == code
-            inside = values.field(code).take(pa.array(offsets[chosen].astype(np.int64)))
-            result[chosen] = flag_missing_field(inside, path)
+        for there, inside in _branches_of(values):
+            result[there] = flag_missing_field(inside, path)
         return result
     if not pa_types.is_struct(values.type):
         return result
@@ -229,15 +226,11 @@ def _cast_refused_value(
 
 
 def _cast_union(values: pa.UnionArray, field: pa.Field, at: _Place) -> pa.Array:
-    codes = np.asarray(values.type_codes)
-    offsets = np.asarray(values.offsets).astype(np.int64)
     parts, base = [], 0
     places = np.zeros(len(values), np.int64)
-    for code in range(values.type.num_fields):
-        chosen = codes == code
-        child = values.field(code).take(pa.array(offsets[chosen]))
-        parts.append(_cast_field(child, field, at.place_inside(at.rows[chosen], "")))
-        places[chosen] = base + np.arange(len(child))
+    for there, child in _branches_of(values):
+        parts.append(_cast_field(child, field, at.place_inside(at.rows[there], "")))
+        places[there] = base + np.arange(len(child))
         base += len(child)
     return _concat_arrays(parts).take(pa.array(places))
 
@@ -290,12 +283,9 @@ def _cast_list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
 
 def _cast_map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
     offsets, rows = _offsets_and_rows_of_items(values, at)
-    begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    source_keys = values.keys.slice(begin, end - begin)
+    source_keys, source_items = _entries_of(values)
     keys = _cast_field(source_keys, target.key_field, at.place_inside(rows, " key"))
-    items = _cast_field(
-        values.items.slice(begin, end - begin), target.item_field, at.place_inside(rows, "[]")
-    )
+    items = _cast_field(source_items, target.item_field, at.place_inside(rows, "[]"))
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
     bad = _flag_repeated_keys(keys, owners)
     at.place_inside(rows, "").note_fault(bad, "has a key twice")
@@ -322,9 +312,8 @@ def _flag_repeated_keys(keys: pa.Array, owners: Rows) -> Flags:
 
 def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Array:
     offsets, _ = _offsets_and_rows_of_items(values, at)
-    begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    keys = values.keys.slice(begin, end - begin).to_pylist()
-    items = values.items.slice(begin, end - begin)
+    names, items = _entries_of(values)
+    keys = names.to_pylist()
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
     rows = np.where(_valid_flags(values), at.rows, -1)
     children = []
@@ -357,9 +346,9 @@ def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
         return _json_values_of_union(values, at)
     if pa_types.is_struct(kind):
         there = _valid_flags(values)
-        rows, dot = np.where(there, at.rows, -1), "." if at.path else ""
+        rows = np.where(there, at.rows, -1)
         children = {
-            child.name: _json_values_of(values.field(n), at.place_inside(rows, dot + child.name))
+            child.name: _json_values_of(values.field(n), at.place_inside(rows, f".{child.name}"))
             for n, child in enumerate(kind)
         }
         return [
@@ -377,14 +366,10 @@ def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
 
 
 def _json_values_of_union(values: pa.UnionArray, at: _Place) -> list[Any]:
-    codes = np.asarray(values.type_codes)
-    offsets = np.asarray(values.offsets).astype(np.int64)
     result: list[Any] = [None] * len(values)
-    for code in range(values.type.num_fields):
-        chosen = np.flatnonzero(codes == code)
-        child = values.field(code).take(pa.array(offsets[chosen]))
-        inside = _json_values_of(child, at.place_inside(at.rows[chosen], ""))
-        for row, value in zip(chosen.tolist(), inside, strict=True):
+    for there, child in _branches_of(values):
+        inside = _json_values_of(child, at.place_inside(at.rows[there], ""))
+        for row, value in zip(there.tolist(), inside, strict=True):
             result[row] = value
     return result
 
@@ -392,22 +377,28 @@ def _json_values_of_union(values: pa.UnionArray, at: _Place) -> list[Any]:
 def _json_values_of_items(values: pa.Array, at: _Place) -> list[Any]:
     """Return arrays as lists, and maps as dictionaries."""
     offsets, rows = _offsets_and_rows_of_items(values, at)
-    build: type[list[Any] | dict[str, Any]] = list
-    parts = _json_values_of(_items_of(values), at.place_inside(rows, "[]"))
-    if pa_types.is_map(values.type):
-        keys = values.keys.slice(values.offsets[0].as_py(), len(parts))
-        owners = np.repeat(np.arange(len(values)), np.diff(offsets))
-        at.place_inside(rows, "").note_fault(_flag_repeated_keys(keys, owners), "has a key twice")
-        build, parts = dict, list(zip(map(str, keys.to_pylist()), parts, strict=True))
     ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), _valid_flags(values), strict=True)
-    return [build(parts[begin:end]) if valid else None for begin, end, valid in ends]
-
-
-def _items_of(values: pa.Array) -> pa.Array:
     if not pa_types.is_map(values.type):
-        return values.flatten()
+        parts = _json_values_of(values.flatten(), at.place_inside(rows, "[]"))
+        return [parts[begin:end] if valid else None for begin, end, valid in ends]
+    keys, items = _entries_of(values)
+    owners = np.repeat(np.arange(len(values)), np.diff(offsets))
+    at.place_inside(rows, "").note_fault(_flag_repeated_keys(keys, owners), "has a key twice")
+    values_ = _json_values_of(items, at.place_inside(rows, "[]"))
+    pairs = list(zip(map(str, keys.to_pylist()), values_, strict=True))
+    return [dict(pairs[begin:end]) if valid else None for begin, end, valid in ends]
+
+
+def _entries_of(values: pa.MapArray) -> tuple[pa.Array, pa.Array]:
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    return values.items.slice(begin, end - begin)
+    return values.keys.slice(begin, end - begin), values.items.slice(begin, end - begin)
+
+
+def _branches_of(values: pa.UnionArray) -> Iterator[tuple[Rows, pa.Array]]:
+    codes, offsets = np.asarray(values.type_codes), np.asarray(values.offsets).astype(np.int64)
+    for code in range(values.type.num_fields):
+        there = np.flatnonzero(codes == code)
+        yield there, values.field(code).take(pa.array(offsets[there]))
 
 
 def _primitive_as_json(value: Any) -> Any:

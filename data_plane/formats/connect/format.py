@@ -129,7 +129,7 @@ class ConnectJsonRecords:
     def _columns_of_schema(self, schema_text: str) -> Struct:
         if schema_text not in self._columns:
             try:
-                known = self._type_of_schema(schema_text) is not None
+                known = self.type_of_schema(schema_text) is not None
             except ValueError:
                 known = False  # its records are bad
             result = schema_inference.columns_of(json.loads(schema_text)) if known else Struct()
@@ -201,7 +201,7 @@ class ConnectJsonRecords:
     ) -> dict[int, str]:
         """Take the payloads of one schema; return which rows are bad, and why."""
         try:
-            kind = self._type_of_schema(schema_text)
+            kind = self.type_of_schema(schema_text)
         except ValueError as error:
             return dict.fromkeys(rows, str(error))
         schema = collector.schema
@@ -228,7 +228,7 @@ class ConnectJsonRecords:
             bad |= {left[place]: reason for place, reason in faults.reasons.items()}
         return collector.add_part_and_map_bad_to_rows(fit, rows, bad)
 
-    def _type_of_schema(self, schema_text: str) -> pa.DataType | None:
+    def type_of_schema(self, schema_text: str) -> pa.DataType | None:
         if schema_text not in self._types:
             try:
                 result = json.loads(schema_text)

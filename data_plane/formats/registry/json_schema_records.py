@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -16,7 +15,6 @@ from headgate.control_protocol.columns import Column, ListOf, Struct, Type
 from headgate.data_plane.formats.casting.decimals import Unscaled
 from headgate.data_plane.formats.connect.arrow_schema import (
     Unread,
-    arrow_type_of_schema,
     pruned_type,
 )
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
@@ -74,10 +72,14 @@ class SchemaJsonRecords(JsonRecords):
 
         Only those can be read as plain JSON: there, base64 is a text, or another number.
         """
+        assert self._typed is not None, "asked only where it could not read these"
         try:
-            kind = pruned_type(arrow_type_of_schema(json.loads(self._schema.connect)), schema)
+            whole = self._typed.type_of_schema(self._schema.connect)
         except ValueError:  # the reason why all of them are bad
+            whole = None
+        if whole is None:
             return np.zeros(len(values), np.bool_)
+        kind = pruned_type(whole, schema)
         return np.array([_spells_decimals_as_numbers(value, kind) for value in values], np.bool_)
 
     def unknown_columns_of_last_decode(

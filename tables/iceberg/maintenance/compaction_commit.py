@@ -33,7 +33,6 @@ from headgate.tables.iceberg.maintenance.files_to_delete import boottime_s
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
-    find_landed,
 )
 from headgate.tables.iceberg.manifests import to_manifest_data_files
 from headgate.tables.iceberg.tag_lineage import summary_properties_of
@@ -146,7 +145,7 @@ def locate_moved_rows(
     return MovedRows(sources, tuple((file.path, file.records) for file in files), new_row_numbers)
 
 
-class Replacement(MaintenanceCommit):
+class Replacement(MaintenanceCommit[Written]):
     """Commits what was written for one sink's table and branch, sooner or later."""
 
     def __init__(
@@ -165,7 +164,6 @@ class Replacement(MaintenanceCommit):
         self._written = written
         self._age_max_s = age_max_s
         self._clock_s = clock_s
-        self._sent: dict[int, Written] = {}
 
     def try_commit(self) -> Settled:
         """Try once, on the current head, unless an earlier try has landed.
@@ -173,7 +171,7 @@ class Replacement(MaintenanceCommit):
         Raises what loading a table and storage raise.
         """
         table = self._catalog.load_table(self._identifier)
-        if find_landed(table.metadata, self._sent) is not None:
+        if self._find_landed(table.metadata) is not None:
             return Settled.LANDED
         standing = self._find_sources_on_head(table)
         if standing is None:
@@ -198,8 +196,7 @@ class Replacement(MaintenanceCommit):
         if self._clock_s() - self._written.since_s > self._age_max_s:
             manifests.delete_written()
             return Settled.GONE
-        self._sent[snapshot.snapshot_id] = self._written
-        return self._commit_snapshot(table, snapshot, manifests)
+        return self._commit_snapshot(table, snapshot, manifests, self._written)
 
     def delete_new_files_unless_doubtful(self) -> bool:
         """Delete the files, unless a try may have landed; return whether they were deleted."""

@@ -8,10 +8,10 @@ It has a commit's requirements, so the faster one wins; to the sink it is a fore
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import BadRequestError, CommitFailedException
@@ -57,10 +57,11 @@ class Settled(StrEnum):
     GONE = "gone"
 
 
-class MaintenanceCommit:
+class MaintenanceCommit(Generic[_Sent]):
     """Makes such calls for one sink's table and branch.
 
-    ``_doubtful`` is set once one of them may have landed although it was not confirmed.
+    ``_doubtful`` is set once one of them may have landed although it was not confirmed. ``_sent``:
+    what each call was to do, by its snapshot's id.
     """
 
     def __init__(
@@ -77,6 +78,14 @@ class MaintenanceCommit:
         self._tag = tag_name(self._sink, self._branch)
         self._calling = calling or nullcontext()
         self._doubtful = False
+        self._sent: dict[int, _Sent] = {}
+
+    def _find_landed(self, metadata: TableMetadata) -> _Sent | None:
+        """Return what has landed of what was sent before: an answer may have been lost."""
+        there = (
+            what for id_, what in self._sent.items() if metadata.snapshot_by_id(id_) is not None
+        )
+        return next(there, None)
 
     def _head_if_tag_exists(self, metadata: TableMetadata) -> Snapshot | None:
         """Return the branch's head, if the sink's tag is there too: it is the lock."""
@@ -127,9 +136,10 @@ class MaintenanceCommit:
         return snapshot, manifests
 
     def _commit_snapshot(
-        self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles
+        self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles, sends: _Sent
     ) -> Settled:
         metadata = table.metadata
+        self._sent[snapshot.snapshot_id] = sends
         try:
             with self._calling:
                 response = self._catalog.commit_table(
@@ -175,12 +185,6 @@ class MaintenanceCommit:
         """Move the branch; the tag stays."""
         branch = branch_update(metadata, self._branch, snapshot.snapshot_id)
         return (AddSnapshotUpdate(snapshot=snapshot), branch)
-
-
-def find_landed(metadata: TableMetadata, sent: Mapping[int, _Sent]) -> _Sent | None:
-    """Return what was sent with a snapshot that the table has, by the snapshots' ids."""
-    there = (what for each, what in sent.items() if metadata.snapshot_by_id(each) is not None)
-    return next(there, None)
 
 
 def retry_until_settled(

@@ -22,7 +22,12 @@ from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import decode_record
-from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
+from headgate.control_protocol.identifiers import (
+    SinkName,
+    branch_of_tag,
+    sink_of_tag,
+    sink_staging_folder,
+)
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import find_referenced_files
@@ -171,7 +176,7 @@ class Orphans:
         """
         location = table.metadata.location.rstrip("/")
         default = f"{location}/data/headgate/{self.sink}"
-        drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
+        drafts = sink_staging_folder(table.metadata.location, self.sink)
         now = () if self._data_folder_if_elsewhere(table) else (sink_data_folder(table, self.sink),)
         folders = dict.fromkeys((default, *now, drafts))
         return [each for folder in folders for each in self.listing(table.io, folder)]

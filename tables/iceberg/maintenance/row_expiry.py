@@ -47,7 +47,6 @@ from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
     Settled,
-    find_landed,
 )
 from headgate.tables.iceberg.manifests import is_writable_spec
 from headgate.tables.iceberg.row_deletion import MatchingRows, is_delete_mode_copy_on_write
@@ -122,7 +121,7 @@ class _FilesToMark(NamedTuple):
     reasons_left: tuple[str, ...]
 
 
-class RowExpiry(MaintenanceCommit):
+class RowExpiry(MaintenanceCommit[DueRows]):
     """Removes rows of one table whose ``column`` is below a limit (epoch milliseconds).
 
     ``dead_per_thousand``: with more due rows than this a file is marked at once. Raises
@@ -145,7 +144,6 @@ class RowExpiry(MaintenanceCommit):
         self._dead_per_thousand = dead_per_thousand
         self._matching: dict[int, MatchingRows] = {}
         self._dead_rows = DeadRows()
-        self._sent: dict[int, DueRows] = {}
         self.done: DueRows | None = None
 
     def find_due_rows(self) -> DueRows | None:
@@ -158,7 +156,7 @@ class RowExpiry(MaintenanceCommit):
         """Try once, on the current head; nothing due, or landed before, is ``LANDED`` as well."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
-        if (landed := find_landed(metadata, self._sent)) is not None:
+        if (landed := self._find_landed(metadata)) is not None:
             self.done = landed
             return Settled.LANDED
         parent = self._head_if_tag_exists(metadata)
@@ -175,8 +173,7 @@ class RowExpiry(MaintenanceCommit):
         snapshot, manifests = self._write_snapshot(
             table, parent, summary, deletions=deletions, removed=removed
         )
-        self._sent[snapshot.snapshot_id] = due
-        outcome = self._commit_snapshot(table, snapshot, manifests)
+        outcome = self._commit_snapshot(table, snapshot, manifests, due)
         if outcome is Settled.LANDED:
             self.done = due
         return outcome

@@ -214,7 +214,7 @@ class SnapshotExpiry:
             if landed:  # anything else leaves the doubt, and the files, to a later look
                 self._doubted = None
                 self._gone = {snapshot.snapshot_id for snapshot in removed}
-                self._old_metadata |= _metadata_files_out_of_log(table, before)
+                self._note_old_metadata_files(table, before)
                 self._delete_old_metadata_files(table)
                 # Only here: on the very version by which snapshot_removal.py judged the files.
                 self._condemned.add(files, table.metadata)

@@ -71,7 +71,7 @@ def main() -> None:
     findings = check_files_of_commits(reader, history, lambda *_: None)
     more, damaged = check_live_files(reader, live, lambda *_: None)
     assert history.head is not None
-    seen = scan_records(reader, COORDINATES, damaged, rewound={}, on_progress=lambda *_: None)
+    seen = scan_records(reader, COORDINATES, damaged, on_progress=lambda *_: None)
     (partition,) = seen.partitions.values()
     found = {"files": len(live), "findings": len(findings) + len(more), "again": partition.twice}
     print(json.dumps({**found, "before_mb": before_mb, "peak_mb": peak_mb()}))

@@ -211,9 +211,9 @@ class Shop:
         assert (report.rows, report.distinct) == (records, records)
 
 
-def expire(shop: Shop, name: str) -> None:
+def expire_all_but_refs(catalog: Catalog, name: str) -> None:
     """Remove all snapshots but those that a tag or branch needs."""
-    table = shop.catalog.load_table(name)
+    table = catalog.load_table(name)
     kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
     gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
     table.maintenance.expire_snapshots().by_ids(gone).commit()

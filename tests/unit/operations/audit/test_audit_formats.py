@@ -39,7 +39,6 @@ def test_records_are_told_apart_in_files_of_every_format(kind: str, tmp_path: Pa
         IcebergReader(table, SinkName("sink"), "main"),
         ("topic", "partition", "offset"),
         frozenset(),
-        rewound={},
         on_progress=lambda *_: None,
     )
     of_partition = seen.get_or_add_offsets_of(TopicPartition("a", 0))

@@ -15,7 +15,15 @@ from pyroaring import BitMap64
 from unit.operations.audit.test_audit_pending_commits import ASIDE, Owing
 from unit.operations.filled_table import FilledTable, sink_file_text
 from unit.operations.many_tables.test_rewrite_expired_commits import expires
-from unit.operations.routed_shop import AT, CLICKS, LEDGER, ORDERS, Shop, expire, shop_settings
+from unit.operations.routed_shop import (
+    AT,
+    CLICKS,
+    LEDGER,
+    ORDERS,
+    Shop,
+    expire_all_but_refs,
+    shop_settings,
+)
 
 from headgate.config.load import parse
 from headgate.config.multi_table_settings import OneTableSettings
@@ -134,7 +142,7 @@ def late(shop: Shop, *, snapshots_expire: bool = False) -> None:
         shop.commits({CLICKS: [6]})
         table = shop.catalog.load_table(CLICKS)
         table.overwrite(table.scan().to_arrow())
-        expire(shop, CLICKS)
+        expire_all_but_refs(shop.catalog, CLICKS)
 
 
 @pytest.mark.parametrize("snapshots_expire", [False, True])
@@ -284,7 +292,7 @@ def test_a_table_that_is_gone_is_named_when_what_filled_it_has_expired(
     shop: Shop, settings: SinkSettings, beside: Beside, *, has_key: bool
 ) -> None:
     shop.commits({ORDERS: [3]})
-    expire(shop, LEDGER)
+    expire_all_but_refs(shop.catalog, LEDGER)
     assert beside(4).verdict is Verdict.WELL
     shop.catalog.drop_table(CLICKS)
     asked = keyed(settings) if has_key else settings
@@ -306,7 +314,7 @@ def test_rows_that_an_engine_deleted_from_a_routed_table_are_no_loss(
 def test_so_it_is_when_that_has_expired(shop: Shop, beside: Beside) -> None:
     shop.catalog.load_table(ORDERS).delete("offset = 1")
     shop.commits({ORDERS: [3], CLICKS: [4]})
-    expire(shop, ORDERS)
+    expire_all_but_refs(shop.catalog, ORDERS)
     report = beside(5)
     assert report.findings == ()
     assert report.verdict is Verdict.NOT_PROVEN

@@ -13,7 +13,15 @@ from pyroaring import BitMap64
 from unit.operations.filled_table import SCHEMA, SINK, TOPIC, FilledTable
 from unit.operations.many_tables.test_replay_quarantined import GOOD
 from unit.operations.many_tables.test_rewrite_expired_commits import expires
-from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, Source, shop_settings
+from unit.operations.routed_shop import (
+    AT,
+    CLICKS,
+    ORDERS,
+    Shop,
+    Source,
+    expire_all_but_refs,
+    shop_settings,
+)
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import offset_metadata_of_table
@@ -62,13 +70,6 @@ def deleted(
 def offsets(shop: Shop, name: str = CLICKS) -> list[int]:
     found: list[int] = shop.catalog.load_table(name).scan().to_arrow()["offset"].to_pylist()
     return sorted(found)
-
-
-def expire_all_but_refs(catalog: Catalog, name: str) -> None:
-    table = catalog.load_table(name)
-    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
-    table.maintenance.expire_snapshots().by_ids(gone).commit()
 
 
 # ----------------------------------------------------------------------------------- the quarantine

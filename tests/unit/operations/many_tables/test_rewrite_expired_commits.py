@@ -10,7 +10,14 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
 from unit.operations.filled_table import sink_file_text
-from unit.operations.routed_shop import CLICKS, LEDGER, ORDERS, Shop, expire, shop_settings
+from unit.operations.routed_shop import (
+    CLICKS,
+    LEDGER,
+    ORDERS,
+    Shop,
+    expire_all_but_refs,
+    shop_settings,
+)
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -167,7 +174,7 @@ def test_nor_do_they_when_the_commits_that_show_it_have_expired(
     anew = {"topic_ids": {"shop": TopicId("topic-id-2")}, "recreated_topics": noted}
     expires(shop, shop.decides({CLICKS: [0]}, **anew))
     shop.decides({}, **anew)
-    expire(shop, LEDGER)
+    expire_all_but_refs(shop.catalog, LEDGER)
     with pytest.raises(RereadRefused, match="shop was re-created"):
         rewrite_expired_commits_of_tables(settings, [CLICKS])
     assert offsets(shop) == [0]

@@ -230,7 +230,7 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     reader = DeltaReader(DeltaLocation.from_spec(TableSpec("db.t", str(tmp_path))), SINK)
     assert scanned(reader, "topic", "id") == [("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 9)]
     records = scan_records(
-        reader, ("topic", "id", "offset"), frozenset(), rewound={}, on_progress=lambda *_: None
+        reader, ("topic", "id", "offset"), frozenset(), on_progress=lambda *_: None
     )
     assert {at.topic: list(seen.offsets) for at, seen in records.partitions.items()} == {
         "a": [1, 3],
