@@ -15,7 +15,7 @@ from headgate.config.multi_table_settings import (
     OnMissing,
     TablesSettings,
 )
-from headgate.config.table_declaration import require_valid_declaration
+from headgate.config.table_declaration import require_consistent_columns, require_valid_declaration
 from headgate.config.table_settings import ICEBERG, ColumnSettings, TableSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -61,6 +61,8 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
     _require_consistent_tables_section(settings)
     _require_format_tells_columns(settings)
     _require_distinct_locations(settings)
+    any_table = TableSettings(identifier="any.table", record_columns=tables.record_columns)
+    require_consistent_columns("tables", any_table)
     for each in tables.table:
         _require_valid_table_section(settings, each)
 
@@ -209,6 +211,16 @@ def _require_distinct_locations(settings: SinkSections) -> None:
                     f"write {{{part}}} into it",
                 )
     _require_own_quarantine_location(settings, [location for _, location in places if location])
+    taken = {settings.quarantine.location.rstrip("/"): "quarantine"}
+    for each in tables.table:
+        place = tables.creation_location_of(each.match, each.location) if each.location else ""
+        if place and ONE_NAME.fullmatch(each.match):
+            where = f"tables.table {each.match!r}"
+            if (other := taken.setdefault(place, where)) != where:
+                raise TablesUnfit(
+                    f"{where}: location = {each.location!r} is that of {other}, too",
+                    "name a place of its own",
+                )
 
 
 def _require_own_quarantine_location(settings: SinkSections, places: Collection[str]) -> None:
@@ -300,11 +312,11 @@ def _require_valid_table_section(settings: SinkSections, section: OneTableSettin
         )
     if section.columns:
         try:
-            require_valid_declaration(
-                settings_of_routed_table(settings.tables, "any.table", section)
-            )
+            table = settings_of_routed_table(settings.tables, "any.table", section)
+            require_valid_declaration(table)
         except ConfigurationError as error:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
+        require_consistent_columns(where, table)
 
 
 def compile_template_pattern(template: str) -> re.Pattern[str]:

@@ -8,12 +8,12 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.batch.transform_and_distribution import TransformPlan
 
 if TYPE_CHECKING:  # pyiceberg takes half a second: other mistakes are reported before that
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyiceberg.schema import Schema
 
     from headgate.config.sink_sections import TransformSettings
-    from headgate.config.table_settings import TableSettings
+    from headgate.config.table_settings import ColumnSettings, RecordColumns, TableSettings
     from headgate.tables.iceberg.table_creation import TableDeclaration
 
 _RECORD_TYPES = {
@@ -163,6 +163,53 @@ def parse_declared_schema(table: TableSettings) -> Schema | None:
         return Schema(*parse_columns(_types_by_column(table)))
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
+
+
+def require_consistent_columns(section: str, table: TableSettings) -> None:
+    """Refuse columns that have no name, that readers take for one, or that are filled twice.
+
+    ``section``: where the file declares the table. Raises ``ConfigurationError``.
+    """
+    parts = "tables" if section.startswith("tables.") else section
+    columns = [column.name for column in table.columns]
+    filled = list(table.record_columns.columns_by_part().values())
+    for where, names in ((f"{section}.columns", columns), (f"{parts}.record_columns", filled)):
+        if len(set(names)) < len(names) or "" in names:
+            raise ConfigurationError(
+                f"{where} has a column without a name, or names one twice", "name each once"
+            )
+    require_no_overwritten_column(f"{section}.columns", table.columns, parts, table.record_columns)
+    first: dict[str, str] = {}
+    for name in (*columns, *filled):
+        if first.setdefault(name.lower(), name) != name:
+            raise ConfigurationError(
+                f"the columns {first[name.lower()]!r} and {name!r} of {section} differ only in "
+                "case",
+                "rename one: Spark and other readers cannot tell them apart",
+            )
+
+
+def require_no_overwritten_column(
+    where: str, columns: Sequence[ColumnSettings], section: str, filled: RecordColumns
+) -> None:
+    """Refuse a column filled from the value and from another part, and a ``from_record`` column
+    that the section's ``record_columns`` do not name. Raises ``ConfigurationError``."""
+    parts = {column: what for what, column in filled.columns_by_part().items()}
+    for column in columns:
+        part = parts.get(column.name)
+        if part and not column.from_record:
+            raise ConfigurationError(
+                f"{section}.record_columns.{part} = {column.name!r} would overwrite the data of "
+                f"the column {column.name!r} in {where}",
+                "give it a name of its own; or, if the column is meant for it, remove it from "
+                f"{where} or declare it with from_record = true",
+            )
+        if column.from_record and not part:
+            raise ConfigurationError(
+                f"{where}: {column.name!r} is from_record, but {section}.record_columns does not "
+                "name it",
+                "name it there, or remove from_record",
+            )
 
 
 def require_valid_declaration(table: TableSettings) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
@@ -20,6 +19,8 @@ from headgate.config.setting_types import Secret
 from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
     parse_declared_schema,
+    require_consistent_columns,
+    require_no_overwritten_column,
     require_valid_declaration,
     transform_plan,
 )
@@ -394,16 +395,7 @@ def _require_valid_table(table: TableSettings) -> None:
         )
     if not table.branch:
         _raise_wrong_setting("table.branch is empty", 'write "main", or leave it out')
-    for section, names in (
-        ("table.columns", [column.name for column in table.columns]),
-        ("table.record_columns", list(table.record_columns.columns_by_part().values())),
-    ):
-        if len(set(names)) < len(names) or "" in names:
-            _raise_wrong_setting(
-                f"{section} has a column without a name, or names one twice", "name each once"
-            )
-    _require_no_overwritten_column("table.columns", table.columns, table)
-    _require_columns_distinct_ignoring_case(table)
+    require_consistent_columns("table", table)
     if table.create and not (table.columns or table.record_columns.columns_by_part()):
         _raise_wrong_setting(
             "table.create is on, but no column is declared", "add [[table.columns]]"
@@ -413,41 +405,6 @@ def _require_valid_table(table: TableSettings) -> None:
 def _are_printable_names(parts: Sequence[str]) -> bool:
     """Return whether people see of each part what it is."""
     return all(part and part == part.strip() and part.isprintable() for part in parts)
-
-
-def _require_columns_distinct_ignoring_case(table: TableSettings) -> None:
-    """Refuse columns that differ only in case: Spark and many readers cannot tell them apart."""
-    first: dict[str, str] = {}
-    named = [column.name for column in table.columns]
-    for name in (*named, *table.record_columns.columns_by_part().values()):
-        if first.setdefault(name.lower(), name) != name:
-            _raise_wrong_setting(
-                f"the columns {first[name.lower()]!r} and {name!r} differ only in case",
-                "rename one: Spark and other readers cannot tell them apart",
-            )
-
-
-def _require_no_overwritten_column(
-    section: str, columns: Sequence[ColumnSettings], table: TableSettings
-) -> None:
-    """Refuse a column filled from the value and from another part, and a ``from_record`` column
-    that ``record_columns`` does not name."""
-    parts = {column: what for what, column in table.record_columns.columns_by_part().items()}
-    for column in columns:
-        part = parts.get(column.name)
-        if part and not column.from_record:
-            _raise_wrong_setting(
-                f"table.record_columns.{part} = {column.name!r} would overwrite the data of the "
-                f"column {column.name!r} in {section}",
-                "give it a name of its own; or, if the column is meant for it, remove it from "
-                f"{section} or declare it with from_record = true",
-            )
-        if column.from_record and not part:
-            _raise_wrong_setting(
-                f"{section}: {column.name!r} is from_record, but table.record_columns does not "
-                "name it",
-                "name it there, or remove from_record",
-            )
 
 
 def _require_valid_formats(settings: SinkSections) -> None:
@@ -541,10 +498,9 @@ def _require_valid_transform(settings: SinkSections) -> None:
     transform, spark = settings.transform, settings.spark
     if transform.sql and transform.python:
         _raise_wrong_setting("transform.sql and transform.python are both set", "keep one of them")
-    table, tables = settings.table, settings.tables
-    if tables:
-        table = replace(table, record_columns=tables.record_columns)
-    _require_no_overwritten_column("transform.columns", transform.columns, table)
+    table, section = settings.table, "tables" if settings.tables else "table"
+    filled = (settings.tables or table).record_columns
+    require_no_overwritten_column("transform.columns", transform.columns, section, filled)
     if transform.columns and not transform:
         _raise_wrong_setting(
             "transform.columns are set without a transform", "set transform.sql or .python"

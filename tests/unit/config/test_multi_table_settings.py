@@ -105,6 +105,12 @@ def placed(location: str, to: str = 'to = "db.{name}"') -> str:
     return text.replace("[tables.create]\n", f'[tables.create]\nlocation = "{location}"\n')
 
 
+def located(*names: str) -> str:
+    return FILE + "".join(
+        f"[[tables.table]]\nmatch = '{name}'\nlocation = 's3://lake/t'\n" for name in names
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "why"),
     [
@@ -132,6 +138,37 @@ def placed(location: str, to: str = 'to = "db.{name}"') -> str:
             FILE.replace('(orders|a_b)"\n', '(orders|a_b)"\nlocation = "s3://lake/{namespace}"\n'),
             TablesUnfit,
             "tables.table 'db.(orders|a_b)': location = 's3://lake/{namespace}' is the same",
+        ),
+        (located("db.a", "db.b"), TablesUnfit, "location = 's3://lake/t' is that of tables.table"),
+        (
+            located("db.a") + '[quarantine]\nlocation = "s3://lake/t"\n',
+            TablesUnfit,
+            "location = 's3://lake/t' is that of quarantine",
+        ),
+        (
+            FILE + '[tables.record_columns]\ntopic = "id"\n',
+            ConfigurationError,
+            "tables.record_columns.topic = 'id' would overwrite the data of the column 'id' in tab",
+        ),
+        (
+            FILE + '[tables.record_columns]\ntopic = "a"\nkey = "a"\n',
+            ConfigurationError,
+            "tables.record_columns has a column without a name, or names one twice",
+        ),
+        (
+            FILE.replace('"ts", type', '"id", type').replace("(at|ts)", "(at|id)"),
+            ConfigurationError,
+            "names one twice",
+        ),
+        (
+            FILE.replace("}, {", '}, { name = "ID", type = "long" }, {'),
+            ConfigurationError,
+            "differ only in case",
+        ),
+        (
+            FILE.replace('"timestamptz" }', '"timestamptz", from_record = true }'),
+            ConfigurationError,
+            "'ts' is from_record, but tables.record_columns does not name it",
         ),
     ],
 )
