@@ -83,7 +83,7 @@ class KafkaAuthSettings:
         return self.type is not AuthType.NONE
 
     @property
-    def client_auth_json(self) -> str:
+    def auth_json_with_references(self) -> str:
         """Return what clients need to know, as JSON: it holds references, never a secret."""
         return json.dumps(non_default_values_as_written(self), sort_keys=True)
 
@@ -91,7 +91,7 @@ class KafkaAuthSettings:
         """Return Kafka's settings with the description, by which every client is made."""
         if not self:
             return kafka.without(AUTH) if AUTH in kafka else kafka
-        return kafka.with_value(AUTH, self.client_auth_json)
+        return kafka.with_value(AUTH, self.auth_json_with_references)
 
 
 def non_default_values_as_written(settings: Any) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.cdc.policy import Envelope, Tombstones, hint_if_field_varies
+from headgate.data_plane.cdc.policy import Envelope, Tombstones, hint_for_unstable_field
 from headgate.data_plane.formats.column_options import FROM, parse_path
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.routing.keyed_routes import (
     may_lead_to_keyed_table,
-    may_share_records_with_keyed_table,
+    may_route_or_later_feed_keyed_table,
 )
 from headgate.data_plane.routing.routes import Route, Routing
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
@@ -71,7 +71,7 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
-        if route.is_by_record_value and may_share_records_with_keyed_table(routing, number):
+        if route.is_by_record_value and may_route_or_later_feed_keyed_table(routing, number):
             _require_one_table_per_key(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
@@ -105,7 +105,9 @@ def _require_one_table_per_key(settings: SinkSections, route: Route, route_numbe
             'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
             "do; or let the route look at a header; or give each table a topic of its own",
         )
-    if instead := route.field and hint_if_field_varies(changes.envelope, parse_path(route.field)):
+    if instead := route.field and hint_for_unstable_field(
+        changes.envelope, parse_path(route.field)
+    ):
         raise KeyUnfit(
             f"{where}: not every event has {route.field}, or has the same there",
             f"look at {instead}, or at a header; or give each table a topic of its own",

@@ -220,7 +220,7 @@ NO_TABLE = TableSettings(identifier="")
 """Takes the place of a missing [table]."""
 
 
-def require_single_primary_table(table: TableSettings, tables: TablesSettings) -> TableSettings:
+def choose_primary_table(table: TableSettings, tables: TablesSettings) -> TableSettings:
     """Return the primary table. Raises ``ConfigurationError`` unless there is exactly one."""
     if not tables:
         if table == NO_TABLE:

@@ -80,7 +80,7 @@ _RESOLVED: ContextVar[set[str] | None] = ContextVar("resolved", default=None)
 
 
 @contextmanager
-def reading_references(reading: Reading) -> Iterator[None]:
+def resolving_references(reading: Reading) -> Iterator[None]:
     """Parse sink files in this way."""
     token = _READING.set(reading)
     try:

@@ -23,7 +23,7 @@ from headgate.config.multi_table_settings import (
     NO_TABLE,
     OneTableSettings,
     TablesSettings,
-    require_single_primary_table,
+    choose_primary_table,
 )
 from headgate.config.observability_settings import HttpSettings, TelemetrySettings
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
@@ -282,7 +282,7 @@ class SinkSections:
         object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
         object.__setattr__(self, "kafka", self.kafka_auth.kafka_settings_with_auth_json(self.kafka))
         self._declare_deleted_at_columns()
-        object.__setattr__(self, "table", require_single_primary_table(self.table, self.tables))
+        object.__setattr__(self, "table", choose_primary_table(self.table, self.tables))
         quarantine = self.quarantine.table or f"{self.table.identifier}_quarantine"
         named = replace(self.quarantine, table=quarantine)
         if self.tables and self.tables.unmatched is Disposal.QUARANTINE:

@@ -77,7 +77,7 @@ def describe_weaker_guarantee(settings: SinkSections) -> str | None:
     return f"tables of format {settings.table.type} hold records {guarantee.value}"
 
 
-def spark_session_conf(settings: SinkSections) -> Mapping[str, str] | None:
+def spark_conf_for_format_commits(settings: SinkSections) -> Mapping[str, str] | None:
     """Return what the Spark session that writes the files needs for commits of the sink's format.
 
     ``None``: they need no session of Spark, or files are written without one.
@@ -126,7 +126,7 @@ def primary_table_spec(settings: SinkSections) -> TableSpec:
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     wanted = replace(wanted, keeps_columns=not evolves)
     if settings.tables:
-        return replace(wanted, primary=_primary_table_properties(settings), ledger=True)
+        return replace(wanted, primary=_declared_table_properties(settings), ledger=True)
     return replace(
         wanted,
         key=_row_key_if_rows_replaced(settings, settings.table.key, settings.table.record_columns),
@@ -153,7 +153,7 @@ def secondary_table_spec(settings: SinkSections, name: str) -> TableSpec:
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
         key=_row_key_if_rows_replaced(settings, tables.routing.key_of(name), tables.record_columns),
-        primary=_primary_table_properties(settings),
+        primary=_declared_table_properties(settings),
         keeps_columns=unknown_fields is not UnknownFields.EVOLVE,
     )
 
@@ -175,7 +175,7 @@ def spec_to_create(
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw_name},
         renewed_ms=settings.tables.valid_through_refresh_ms,
         key=_row_key_if_rows_replaced(settings, table.key, table.record_columns),
-        primary=_primary_table_properties(settings),
+        primary=_declared_table_properties(settings),
     )
 
 
@@ -195,7 +195,7 @@ def quarantine_spec(settings: SinkSections) -> TableSpec:
         create=True,
         columns=parse_declared_columns(made.columns),
         comments=made.comments,
-        primary=_primary_table_properties(settings),
+        primary=_declared_table_properties(settings),
     )
 
 
@@ -229,7 +229,7 @@ def _base_spec(settings: SinkSections, name: str, location: str) -> TableSpec:
     )
 
 
-def _primary_table_properties(settings: SinkSections) -> Mapping[str, str]:
+def _declared_table_properties(settings: SinkSections) -> Mapping[str, str]:
     """Return the file's properties for the primary table, or for all tables next to it."""
     tables = settings.tables
     return tables.create.properties if tables else settings.table.properties
@@ -280,7 +280,7 @@ def require_format_support(settings: SinkSections) -> None:
 
 def _require_fitting_spark_session(settings: SinkSections) -> None:
     """Check that one session can both write the files and commit them, where it has to."""
-    needed, spark = spark_session_conf(settings), settings.spark
+    needed, spark = spark_conf_for_format_commits(settings), settings.spark
     if needed is None:
         return
     name = settings.table.type

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 _NOTE: ContextVar[Callable[[], None]] = ContextVar("headgate_progress", default=lambda: None)
 
 
-def watch_progress_of_thread(note: Callable[[], None]) -> None:
+def set_progress_callback_of_thread(note: Callable[[], None]) -> None:
     """Call ``note`` from now on whenever this thread says that it goes on.
 
     No other thread inherits it: what goes on elsewhere does not excuse a call that hangs here.

@@ -250,7 +250,7 @@ def _type_without(kind: Type, paths_to_drop: Collection[Path], own_path: Path) -
 # ---------------------------------------------------------------------------------------- in words
 
 
-def describe_changes(before: Struct, after: Struct) -> tuple[str, ...]:
+def describe_schema_growth(before: Struct, after: Struct) -> tuple[str, ...]:
     """Return the differences for people: ``+pax``, ``fare: long``, ``zone: optional``."""
     return tuple(_describe_struct_changes(before, after, ()))
 

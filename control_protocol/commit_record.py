@@ -275,7 +275,7 @@ class CommitRecord:
     Snapshots expire, so each record carries it on. ``None``: no record said so from the first
     claim on, or an older release has not carried it on."""
 
-    def recreated_topics_after(self, topic_ids: Mapping[str, TopicId]) -> str | None:
+    def accumulated_recreated_topics(self, topic_ids: Mapping[str, TopicId]) -> str | None:
         """Return ``recreated_topics`` of the claim that goes on with topics of these ids."""
         if self.recreated_topics is None:
             return None
@@ -308,7 +308,7 @@ class CommitRecord:
         following = TransactionId(epoch, TransactionNumber(number + 1))
         return replace(self, transaction=following, coordinator=earlier.coordinator)
 
-    def next_without_rows(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
+    def next_without_records(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
         """Return the record of a commit that follows this and adds no rows; quarantined, skipped
         and key counts stay."""
         return replace(self, transaction=transaction, coordinator=coordinator, records=0)
@@ -371,7 +371,7 @@ class CommitRecord:
             offsets=Offsets({**kept, **begin_offsets}),
             topic_ids={**self.topic_ids, **topic_ids},
             cohorts=cohorts_without_recreated_topics(self.cohorts, self.topic_ids, topic_ids),
-            recreated_topics=self.recreated_topics_after(topic_ids),
+            recreated_topics=self.accumulated_recreated_topics(topic_ids),
             valid_through_ms=None,
         )
 

@@ -175,7 +175,7 @@ class MachineDriver(ABC, Generic[State, Input, Action]):
         for record in self._listener.read_events(timeout_ms):
             self._feed_machine(Heard(record))
 
-    def _seek_log_end(self) -> None:
+    def _seek_log_end_and_report_gap(self) -> None:
         """Seek the log's end *before* anything is appended, since every own event must be heard;
         tell the machine if the log had broken off."""
         broken = self._listener.seek_end_and_pop_discontinuity()

@@ -326,7 +326,7 @@ class SupportsLock(Protocol):
     answers.
     """
 
-    def reach_lock(self, spec: TableSpec) -> str:
+    def probe_lock(self, spec: TableSpec) -> str:
         """Reach the lock without taking it; return where it is. Raises ``Unreachable``."""
 
 
@@ -400,7 +400,7 @@ class SupportsMaintenance(Protocol):
         Raises what the catalog raises.
         """
 
-    def for_coordinator(self) -> TableFormat:
+    def with_fresh_commit_locks(self) -> TableFormat:
         """Return the same tables for one coordinator, whose commits and maintenance wait for each
         other and share the memory of indexes."""
 
@@ -671,7 +671,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
 
-    def end_offsets_of_doubtful_deletes(self) -> Offsets | Anywhere:
+    def end_offsets_of_former_delete_choice(self) -> Offsets | Anywhere:
         """Return below which offsets deletes may have marked rows, or removed them, unlike those
         that come now (KEY-13)."""
 
@@ -691,7 +691,7 @@ class SupportsReplay(Protocol):
     (rule SUSPEND-6).
     """
 
-    def open_reader_for_commit(self, spec: TableSpec, sink: SinkName) -> LoadedReader:
+    def open_committable_reader(self, spec: TableSpec, sink: SinkName) -> LoadedReader:
         """Open the table as a commit to it does. Raises as ``SinkTable.read``."""
 
 

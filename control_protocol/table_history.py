@@ -271,7 +271,7 @@ class TableReader(Protocol):
         ``newest``: how much of it to examine; the rest is left out.
         """
 
-    def has_moved(self) -> bool:
+    def has_table_changed(self) -> bool:
         """Return whether anybody has committed to the table since it was opened."""
 
     def columns(self) -> Sequence[str]:
@@ -283,7 +283,7 @@ class TableReader(Protocol):
     def added_files(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         """Return the commit's files and the rows of each; ``None`` when that is no longer known."""
 
-    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+    def stored_size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """Return the size and the rows of a file as it lies on storage.
 
         Raises ``FileNotFoundError``, ``PermissionError``, ``OSError``; ``ValueError`` for one that

@@ -60,7 +60,7 @@ def hold_added_partitions(
             continue
         if count < total and known_topic_ids.get(topic, now.topic_id) != now.topic_id:
             raise _added_partitions_error(topic, count, total, _ANEW)
-        held += _held_of_topic_after_growth(
+        held += _merge_added_into_held(
             state, HeldPartitions(topic, now.topic_id, count, total, now_ms)
         )
     for each in (each for each in held if not each.admitted):
@@ -80,7 +80,7 @@ def hold_added_partitions(
     return replace(state, held=tuple(held)), told
 
 
-def _held_of_topic_after_growth(state: State, added: HeldPartitions) -> list[HeldPartitions]:
+def _merge_added_into_held(state: State, added: HeldPartitions) -> list[HeldPartitions]:
     """Return what is known of the topic with what was added behind it, which is younger.
 
     What it admitted before is held again where no commit has it: the epoch may have ended too

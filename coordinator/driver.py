@@ -166,7 +166,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         try:
             if self._listener.behind:
                 self._world.ensure_log()
-                self._seek_log_end()
+                self._seek_log_end_and_report_gap()
             self._feed_events_of_log(timeout_ms)
             if not self._listener.behind:
                 log = LogTurn.READ

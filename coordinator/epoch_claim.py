@@ -95,6 +95,7 @@ from headgate.coordinator.state import (
 )
 from headgate.coordinator.table_checks import with_tables_to_look_at
 from headgate.coordinator.table_suspension import (
+    build_suspensions_or_raise,
     dropped_tables_log_lines,
     find_missing_tables_to_recreate,
     find_table_trouble,
@@ -102,7 +103,6 @@ from headgate.coordinator.table_suspension import (
     pending_commits_of_tables,
     require_not_too_many_suspended,
     suspended_tables_log_lines,
-    suspensions_for,
     tables_to_suspend_if_missing,
 )
 
@@ -283,7 +283,7 @@ def _find_suspensions(
         error = find_table_trouble(secondary, state, {}) if name not in known else None
         if error is not None:
             troubles[name] = error
-    found = suspensions_for(state, troubles, _recovery_of(state).wall_ms)
+    found = build_suspensions_or_raise(state, troubles, _recovery_of(state).wall_ms)
     require_not_too_many_suspended({**before, **found})
     return found
 
@@ -335,7 +335,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         routing=state.identity.routing,
         suspended=tuple(recovery.suspended.values()),
         cohorts=resumption.cohorts,
-        recreated_topics=record.recreated_topics_after(ids) if record else "",
+        recreated_topics=record.accumulated_recreated_topics(ids) if record else "",
     )
     record_claimed = claim_with_pending_commits(state, bare, record, view)
     require_record_not_too_large(record_claimed)

@@ -135,11 +135,11 @@ from headgate.coordinator.secondary_delivery import (
     newly_expired_log_lines,
     on_deliveries_answered,
     on_delivery_call_failed,
-    on_primary_read,
     on_read_for_staging,
     on_secondaries_read,
     on_staged,
     record_with_pending_and_expired,
+    require_primary_as_decided,
     reread_before_staging,
     retry_delivery,
     stage_or_commit,
@@ -163,16 +163,16 @@ from headgate.coordinator.status_validation import (
     activity_with_ranges,
     admission_criteria,
     always_late_log_lines,
-    committed_files_with_added,
     is_attempt_too_old,
     partitions_named_by_statuses,
+    remember_committed_and_drop_old,
     valid_through_of_partitions,
     validate_statuses,
 )
 from headgate.coordinator.table_checks import (
     is_tag_renewal_due,
     look_before_end,
-    on_look_at_primary,
+    note_primary_changes_by_others,
     on_look_at_secondaries,
 )
 from headgate.coordinator.table_suspension import (
@@ -266,7 +266,7 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
 
 def _on_look_while_delivering(state: State, found: Looked, now_ms: int) -> Step:
     if found.primary is not None:
-        state, actions = on_primary_read(state, found.primary, now_ms)
+        state, actions = require_primary_as_decided(state, found.primary, now_ms)
         if state.phase is not Phase.DELIVERING:
             return state, actions
     return on_secondaries_read(state, found.secondaries or SecondariesRead({}), now_ms)
@@ -421,7 +421,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             next_end_ms = now_ms + round(state.identity.first_interval * interval_ms)
             started = replace(
                 term,
-                progress=term.progress.with_first_start(),
+                progress=term.progress.with_settled_to_first_start(),
                 collection=term.collection.without_heard_before_first_start(),
             )
             state = state.with_deadline(
@@ -488,7 +488,7 @@ def _on_look_before_end(state: State, found: Looked, now_ms: int) -> Step:
     """Take in what was looked at for an END, and say it."""
     tells: tuple[Action, ...] = ()
     if found.primary is not None:
-        state = on_look_at_primary(state, found.primary)
+        state = note_primary_changes_by_others(state, found.primary)
     if found.secondaries is not None:
         state, tells = on_look_at_secondaries(state, found.secondaries, now_ms)
     assert found.sources is not None
@@ -649,7 +649,7 @@ def _abort_transaction(state: State) -> Step:
     )
     term = replace(
         term,
-        collection=term.collection.without_judged(),
+        collection=term.collection.without_statuses(),
         progress=term.progress.with_settlement_prepared(settlement, term.progress.activity),
     )
     return append_settlement(replace(state, term=term), None)
@@ -681,7 +681,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     )
     term = replace(
         before,
-        collection=before.collection.without_judged(sample),
+        collection=before.collection.without_statuses(sample),
         progress=before.progress.with_settlement_prepared(settlement, activity),
     )
     judged = replace(state, term=term)
@@ -821,7 +821,7 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
-        known = committed_files_with_added(admission_criteria(state, now_ms), files)
+        known = remember_committed_and_drop_old(admission_criteria(state, now_ms), files)
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:

@@ -100,7 +100,7 @@ def term_of(state: State) -> Term:
 
 def recover_from_table(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    suspicion = state.suspicion.with_refused_access_of(state.term)
+    suspicion = state.suspicion.with_refusals_of_pending_tables(state.term)
     moved = enter_phase(state, Phase.RECOVERING, term=None, recovery=None, suspicion=suspicion)
     asking, actions = ask_look(moved, Look(primary=True))
     told = LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED)
@@ -114,7 +114,9 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         Phase.FOLLOWING,
         term=None,
         watch=state.watch.with_superseded(epoch, now_ms),
-        suspicion=state.suspicion.with_refused_access_of(state.term).without_troubled_tables(),
+        suspicion=state.suspicion.with_refusals_of_pending_tables(
+            state.term
+        ).without_troubled_tables(),
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
     return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)

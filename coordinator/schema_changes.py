@@ -278,7 +278,11 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
             if Destination(each.proposal.table, each.proposal.uuid) in done
         )
     )
-    starts = {start.table: start for said in done.values() for start in _table_starts(state, said)}
+    starts = {
+        start.table: start
+        for said in done.values()
+        for start in _table_starts_and_missing(state, said)
+    }
     secondaries = {
         name: replace(view, schema_id=starts[name].schema_id)
         if name in starts and starts[name].uuid == view.uuid
@@ -331,7 +335,7 @@ def _results_fitting_one_event(
     return done
 
 
-def _table_starts(state: State, said: Changed) -> Iterator[TableStart]:
+def _table_starts_and_missing(state: State, said: Changed) -> Iterator[TableStart]:
     """Yield the table for TABLES, and what holds for all others that are missing (ROUTE-4)."""
     if said.uuid:
         prefix = f"{said.data}/{relative_epoch_folder(state)}/{term_of(state).progress.number}"

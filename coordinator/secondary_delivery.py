@@ -53,7 +53,7 @@ from headgate.coordinator.phase_steps import (
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import has_rival_moved_tag, newest_epoch
 from headgate.coordinator.secondary_pending_commits import (
-    are_secondaries_in_order,
+    are_secondaries_consistent_with_primary,
     are_secondaries_own_and_not_ahead,
     build_deliveries,
     empty_pending_commit,
@@ -71,6 +71,7 @@ from headgate.coordinator.status_validation import (
 )
 from headgate.coordinator.table_checks import AT_ONCE, is_tag_renewal_due
 from headgate.coordinator.table_suspension import (
+    build_suspensions_or_raise,
     commits_of_receiving_tables,
     count_refused_stagings,
     pending_commits_of_tables,
@@ -80,8 +81,7 @@ from headgate.coordinator.table_suspension import (
     suspend_troubled_tables,
     suspend_undeliverable_tables,
     suspended_tables_log_lines,
-    suspensions_for,
-    tables_taking_nothing,
+    suspended_tables_not_resuming,
 )
 
 # Sends empty deliveries to tables without new rows, so that their valid-through advances (FRESH-2).
@@ -136,7 +136,7 @@ def _find_commits_of_replaced_tables(state: State) -> tuple[PendingCommit, ...]:
     tables now."""
     term, apart = (
         term_of(state),
-        {*secondaries_named_by_start(state), *tables_taking_nothing(term_of(state))},
+        {*secondaries_named_by_start(state), *suspended_tables_not_resuming(term_of(state))},
     )
     known = {
         name: view.uuid for name, view in term.delivery.secondaries.items() if name not in apart
@@ -288,7 +288,7 @@ def _on_staging_failed(
         return wait_and_retry(
             state, now_ms, "; ".join(error.message for error in troubles.values())
         )
-    found = suspensions_for(state, suspending, state.wall_ms(now_ms))
+    found = build_suspensions_or_raise(state, suspending, state.wall_ms(now_ms))
     recovering, actions = recover_from_table(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
     )
@@ -435,7 +435,7 @@ def _look_at_tables(state: State, now_ms: int) -> Step:
     return ask_look(state, Look(primary=True, tables=_tables_to_read(state, now_ms)))
 
 
-def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
+def require_primary_as_decided(state: State, view: TableView, now_ms: int) -> Step:
     """PENDING-4: deliver only what a fresh read shows under the primary table's tag."""
     term = term_of(state)
     ours = term.primary.view.record
@@ -465,7 +465,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     routed = {name: view for name, view in given.views.items() if name not in named}
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
-        are_secondaries_in_order(ours, before.primary.view, before.delivery.pending)
+        are_secondaries_consistent_with_primary(ours, before.primary.view, before.delivery.pending)
         and are_secondaries_own_and_not_ahead(kept, before.primary.view)
     ):
         return recover_from_table(
@@ -474,7 +474,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     state, suspended = suspend_troubled_tables(state, given, {}, now_ms)
     # Before the next two: a resumed table opens by what is pending now (SUSPEND-5), and one that
     # has received all at last is not overdue (SUSPEND-3).
-    state = replace(state, term=with_secondaries_as_read(term_of(state), given, now_ms))
+    state = replace(state, term=strike_commits_delivered_by_read(term_of(state), given, now_ms))
     spent = _actions_to_delete_key_files(before, term_of(state))
     state, opened = reopen_resumed_tables(state, given.views)
     many = _has_too_many_pending(state, now_ms)
@@ -503,7 +503,7 @@ def _deliver_or_go_on(state: State, given: SecondariesRead, now_ms: int) -> Step
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
 
 
-def with_secondaries_as_read(term: Term, given: SecondariesRead, now_ms: int) -> Term:
+def strike_commits_delivered_by_read(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     """Return the term with the secondary tables as they are now, without pending commits that they
     show as delivered."""
     secondaries = {

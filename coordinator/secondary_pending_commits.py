@@ -236,7 +236,7 @@ def split_pending_at_claim(
     return PendingAtClaim((*kept, *claims), lost)
 
 
-def are_secondaries_in_order(
+def are_secondaries_consistent_with_primary(
     secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
 ) -> bool:
     """Return whether each secondary table is where this primary table's decisions and deliveries

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from headgate.control_protocol.call_progress import watch_progress_of_thread
+from headgate.control_protocol.call_progress import set_progress_callback_of_thread
 from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
@@ -87,9 +87,9 @@ class CoordinatorService:
                 daemon=True,
             )
             self._thread.start()
-        self._note_call_if_hanging()
+        self._fail_if_call_hangs()
 
-    def _note_call_if_hanging(self) -> None:
+    def _fail_if_call_hangs(self) -> None:
         """Note as failure a call that does not return: while this member leads, nobody else can."""
         now_s = self._monotonic_s()
         if now_s - self._looked_s > STOOD_STILL_S:
@@ -120,7 +120,7 @@ class CoordinatorService:
             if self._retired is retired:  # not that of an older life, whose call hung
                 self.progressed_s = self._monotonic_s()
 
-        watch_progress_of_thread(note_progress)
+        set_progress_callback_of_thread(note_progress)
         try:
             driver, close = self._factory()
             self.driver = driver

@@ -395,7 +395,7 @@ class Delivery:
     def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
         return replace(self, secondaries=secondaries)
 
-    def with_unseen_tables(self, tables: tuple[str, ...]) -> Delivery:
+    def with_tables_left_to_check(self, tables: tuple[str, ...]) -> Delivery:
         return replace(self, unseen=tables)
 
     def with_decided_commits(
@@ -513,7 +513,7 @@ class StatusCollection:
         """
         return replace(self, buffered={})
 
-    def without_judged(self, sample: Sample | None = None) -> StatusCollection:
+    def without_statuses(self, sample: Sample | None = None) -> StatusCollection:
         """Forget what was judged, statuses and named partitions together.
 
         Nothing is judged twice: a status that comes again is known by its number (LOG-5), so it is
@@ -551,7 +551,7 @@ class Progress:
     def with_heard_offset(self, offset: ControlOffset) -> Progress:
         return replace(self, heard_to=ControlOffset(offset + 1))
 
-    def with_first_start(self) -> Progress:
+    def with_settled_to_first_start(self) -> Progress:
         """EPOCH-2: take for L of an epoch's first START its own place in the log."""
         return replace(self, settled_to=self.heard_to)
 
@@ -698,7 +698,7 @@ class Suspicion:
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
 
-    def with_refused_access_of(self, term: Term | None) -> Suspicion:
+    def with_refusals_of_pending_tables(self, term: Term | None) -> Suspicion:
         """Keep what the term counted, if it is one that ends."""
         if term is None:
             return self

@@ -162,7 +162,8 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
             or _objection_or_none(Fault.BEYOND, _check_ranges_within_logs(ranges, by.ends))
             or _check_tables(heard.status, by)
             or _objection_or_none(
-                _fault_of_folders(written, by.prefixes), _check_folders(heard, written, by.prefixes)
+                _folder_fault_kind(written, by.prefixes),
+                _check_folders(heard, written, by.prefixes),
             )
             or _objection_or_none(Fault.COUNTS, _check_counts(heard.status, files, by))
             or _objection_or_none(Fault.IMPOSSIBLE, _check_settings_and_committed(heard.status, by))
@@ -245,7 +246,7 @@ def _check_folders(heard: HeardStatus, written: TableStatus, prefixes: Prefixes)
     return None
 
 
-def _fault_of_folders(written: TableStatus, prefixes: Prefixes) -> Fault:
+def _folder_fault_kind(written: TableStatus, prefixes: Prefixes) -> Fault:
     stale = any(prefixes.is_stale(f.path) for f in written.files)
     return Fault.STALE if stale else Fault.FOLDER
 
@@ -358,7 +359,9 @@ def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def committed_files_with_added(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Committed:
+def remember_committed_and_drop_old(
+    by: AdmissionCriteria, files: Iterable[WrittenFile]
+) -> Committed:
     """Remember a commit's files, and earlier ones whose folders are still allowed."""
     kept = {
         folder: paths for folder, paths in by.committed.items() if _is_allowed_folder(by, folder)

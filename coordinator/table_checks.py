@@ -56,7 +56,7 @@ def look_before_end(state: State, now_ms: int) -> Step:
     return ask_look(preparing, Look(looks, wanted, filled, sources=True))
 
 
-def on_look_at_primary(state: State, view: TableView) -> State:
+def note_primary_changes_by_others(state: State, view: TableView) -> State:
     """Note whether others moved the table; the next commit finds out more (OUTCOME-2).
 
     Where its owner wants its data now, the next START says (TOKEN-1); what other sinks read counts
@@ -64,12 +64,12 @@ def on_look_at_primary(state: State, view: TableView) -> State:
     """
     term = term_of(state)
     known = term.primary.view
-    found = term.primary.with_view(_with_location_and_others(known, view))
+    found = term.primary.with_view(_with_found_location_and_sinks(known, view))
     found = found.with_branch_moved_by_others() if _have_others_moved_branch(known, view) else found
     return replace(state, term=replace(term, primary=found))
 
 
-def _with_location_and_others(known: TableView, found: TableView) -> TableView:
+def _with_found_location_and_sinks(known: TableView, found: TableView) -> TableView:
     """Return the table as it is known, with its data and other sinks as they were just found."""
     if found.uuid != known.uuid:
         return known
@@ -84,7 +84,7 @@ def _with_location_and_others(known: TableView, found: TableView) -> TableView:
 def on_look_at_secondaries(
     state: State, given: SecondariesRead, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """As ``on_look_at_primary``: tags and heads of secondary tables show what others did."""
+    """Note what tags and heads of secondary tables show of others' work."""
     state, tells = resume_requested_tables(state, given, now_ms)
     state, suspended = suspend_or_forget_tables(
         state, find_missing_filled_tables(state, given), now_ms
@@ -96,7 +96,7 @@ def on_look_at_secondaries(
         if name in given.views
     )
     found = {
-        n: _with_location_and_others(known, given.views[n])
+        n: _with_found_location_and_sinks(known, given.views[n])
         for n, known in before.delivery.secondaries.items()
         if n in given.views
     }
@@ -135,7 +135,9 @@ def with_tables_to_look_at(state: State) -> State:
         *term.suspensions.forgotten,
     }
     names = tuple(sorted(term.primary.view.filled.keys() - known))
-    return replace(state, term=replace(term, delivery=term.delivery.with_unseen_tables(names)))
+    return replace(
+        state, term=replace(term, delivery=term.delivery.with_tables_left_to_check(names))
+    )
 
 
 def next_tables_to_look_at(term: Term) -> tuple[str, ...]:
@@ -158,7 +160,7 @@ def with_looked_at_tables_adopted(state: State, given: SecondariesRead) -> State
         and find_table_trouble(view, state, term.sources.topic_ids) is None
     }
     rest, secondaries = term.delivery.unseen[AT_ONCE:], {**term.delivery.secondaries, **found}
-    delivery = term.delivery.with_secondaries(secondaries).with_unseen_tables(rest)
+    delivery = term.delivery.with_secondaries(secondaries).with_tables_left_to_check(rest)
     return replace(state, term=replace(term, delivery=delivery))
 
 

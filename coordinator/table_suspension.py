@@ -308,7 +308,7 @@ def suspend_or_forget_tables(
         state, anew - term_of(state).suspensions.suspended.keys()
     )
     term = term_of(state)
-    found = suspensions_for(state, troubles, state.wall_ms(now_ms))
+    found = build_suspensions_or_raise(state, troubles, state.wall_ms(now_ms))
     suspended = {**term.suspensions.suspended, **found}
     require_not_too_many_suspended(suspended)
     refused = term.suspensions.refused_access.without_tables(suspended)
@@ -321,7 +321,7 @@ def suspend_or_forget_tables(
     return state, (*suspended_tables_log_lines(found), *parting_words)
 
 
-def suspensions_for(
+def build_suspensions_or_raise(
     state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
 ) -> dict[str, Suspended]:
     """Return the record's entries for tables with these troubles, without those made again
@@ -361,7 +361,7 @@ def require_not_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
         )
 
 
-def tables_taking_nothing(term: Term) -> frozenset[str]:
+def suspended_tables_not_resuming(term: Term) -> frozenset[str]:
     """Return the tables that receive nothing at all."""
     return frozenset(
         name for name, suspended in term.suspensions.suspended.items() if not suspended.resuming
@@ -370,7 +370,7 @@ def tables_taking_nothing(term: Term) -> frozenset[str]:
 
 def commits_of_receiving_tables(term: Term) -> tuple[PendingCommit, ...]:
     """Return what is pending for tables that may receive it."""
-    shut = tables_taking_nothing(term) | term.suspensions.forgotten
+    shut = suspended_tables_not_resuming(term) | term.suspensions.forgotten
     return tuple(
         pending_commit
         for pending_commit in term.delivery.pending
@@ -421,7 +421,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     looks at them.
     """
     term = term_of(state)
-    wanted = frozenset(n for n in tables if n in tables_taking_nothing(term))
+    wanted = frozenset(n for n in tables if n in suspended_tables_not_resuming(term))
     if wanted <= term.suspensions.resume_asked:
         return state
     asked = replace(

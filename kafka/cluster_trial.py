@@ -23,7 +23,7 @@ from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_log import PRODUCER
 from headgate.kafka.control_topic import CONTROL_SETTINGS, read_topic_settings
 from headgate.kafka.error_codes import NO_RIGHTS
-from headgate.kafka.record_fetch import check_batch_consumer
+from headgate.kafka.record_fetch import try_batch_consumer_and_describe
 
 WAIT_S = 20.0
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -79,7 +79,7 @@ class ClusterTrial:
             raise _trial_error("describing the cluster", error) from error
         return str(found.cluster_id), len(found.nodes)
 
-    def create_and_list_refused_settings(self) -> list[str]:
+    def create_topic_and_list_refused_settings(self) -> list[str]:
         """Make the topic as the control topic is made; return the settings that were refused."""
         try:
             self._request_creation(CONTROL_SETTINGS)
@@ -147,9 +147,9 @@ class ClusterTrial:
         kind, time_ms = message.timestamp()
         return Appended(kind == kafka.TIMESTAMP_LOG_APPEND_TIME, before_ms - time_ms)
 
-    def check_batch_consumer(self) -> str:
-        """Let a consumer of batches come to the topic's end. Raises as ``check_batch_consumer``."""
-        return check_batch_consumer(self._settings, TopicPartition(self.name, 0), WAIT_S)
+    def try_batch_consumer_and_describe(self) -> str:
+        """Let a consumer of batches come to the topic's end. Raises as ``record_fetch`` does."""
+        return try_batch_consumer_and_describe(self._settings, TopicPartition(self.name, 0), WAIT_S)
 
     def _produce(self, producer: kafka.Producer, value: bytes) -> None:
         errors: list[kafka.KafkaError] = []

@@ -223,7 +223,7 @@ class KafkaLog:
         # Before anything is taken from the client: the records of a re-created topic, at offsets
         # that happen to fit, would be heard as the former one's.
         if self._lost is None:
-            self._lost = self._identity.poll_for_loss()
+            self._lost = self._identity.poll_topic_identity_loss()
         if self._lost is not None:
             raise LogDiscontinuity(
                 f"control topic {self._topic}: {self._lost}",
@@ -380,7 +380,7 @@ class _Identity:
         """Ask at the next opportunity."""
         self._due_s = 0.0
 
-    def poll_for_loss(self) -> str | None:
+    def poll_topic_identity_loss(self) -> str | None:
         """Return what happened to the adopted topic, if anything; asks sometimes, never waits."""
         if self._asked is None:
             if self._id and time.monotonic() >= self._due_s:

@@ -33,7 +33,7 @@ class DeadLetterTopic:
 
     def read_progress(self) -> Progress | None:
         """Return the progress; ``None`` if none is known. Raises if there is no such topic."""
-        self.topic_id = self._sender.require_topic()
+        self.topic_id = self._sender.require_topic_id()
         return Progress.from_offset_metadata(note) if (note := self._note.read()) else None
 
     def store_progress(self, progress: Progress) -> None:

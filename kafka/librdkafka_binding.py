@@ -171,10 +171,10 @@ class LentHeaders(Sequence[Headers]):
         self._lenders.append(some)
         return some
 
-    def end_loan(self) -> None:
+    def invalidate(self) -> None:
         self._pointers = None
         for some in self._lenders:
-            some.end_loan()
+            some.invalidate()
 
     def _require_alive(self) -> Addresses:
         if self._pointers is None:
@@ -297,7 +297,7 @@ class BatchConsumer:
 
     def _give_back_messages(self) -> None:
         if self._lent is not None:
-            self._lent.end_loan()  # first: whoever still asks gets an error, not freed memory
+            self._lent.invalidate()  # first: whoever still asks gets an error, not freed memory
         # Forgotten before they are freed, so that an interrupt in between frees nothing twice.
         taken, self._taken, self._lent = self._taken, _NONE, None
         loops().destroy_messages(self._library.message_destroy, taken)

@@ -125,7 +125,7 @@ class Buffers:
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {p: b.end for p in partitions if (b := self._buffers.get(p)) is not None}
 
-    def begins_with_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+    def has_next_ranges(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
         """Return whether the records of the ranges are the next ones here: those of a batch that
         is done again have to be delivered again first."""
         return all(
@@ -142,7 +142,7 @@ class Buffers:
             self._bytes -= sum(record.memory_bytes for record in records)
             yield records
 
-    def align_with_positions(self, positions: Mapping[TopicPartition, int]) -> None:
+    def reseek_where_off_and_resume(self, positions: Mapping[TopicPartition, int]) -> None:
         """Seek the user's consumer where a buffer does not begin at the position.
 
         Resumes it once the buffers are half empty.

@@ -196,7 +196,9 @@ def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     _CLIENTS.give_back_consumer(reading.kafka, consumer)
 
 
-def check_batch_consumer(kafka: Mapping[str, str], at: TopicPartition, timeout_s: float) -> str:
+def try_batch_consumer_and_describe(
+    kafka: Mapping[str, str], at: TopicPartition, timeout_s: float
+) -> str:
     """Let a consumer of batches, which no other client is like, reach the end of the partition.
 
     Return what it did. Raises ``TokenServerRefused``, ``TokenUnfit`` and ``TokenAway`` where it has

@@ -136,7 +136,7 @@ class RecordSender:
             raise settings_error(error, kafka_config) from error
         self._producer: kafka.Producer | None = None
 
-    def require_topic(self) -> str:
+    def require_topic_id(self) -> str:
         """Return the topic's id; fail for a misspelt one: the broker would create it when something
         is sent to it."""
         named = kafka.TopicCollection([self._topic])

@@ -59,7 +59,7 @@ class Packed(Sequence[Any]):
         inside = memoryview(octets)[bounds[0] : bounds[-1]] if octets else b""
         return b"".join((inside, tail)), bounds[1:] - bounds[0]
 
-    def concat_wrapped(self, front: bytes, back: bytes) -> bytes:
+    def concat_each_wrapped(self, front: bytes, back: bytes) -> bytes:
         """Return all values in a row, each between these two."""
         kind = pa.large_binary()
         parts = (pa.scalar(front, kind), self.array, pa.scalar(back, kind), pa.scalar(b"", kind))

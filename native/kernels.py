@@ -51,7 +51,7 @@ class Loops(Protocol):
     """
 
     walks_json: bool
-    """Whether there is ``walk_json``."""
+    """Whether there is ``decode_json_into_buffers``."""
 
     def gather(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         """Copy the given number of bytes from each address; address 0 gives null."""
@@ -71,7 +71,7 @@ class Loops(Protocol):
         somebody has to look more closely: one is not a number, or ends beyond its record.
         """
 
-    def classify_json(
+    def flag_json_objects(
         self, values: pa.LargeBinaryArray, fields: Fields | None = None
     ) -> Octets | None:
         """Classify each value: 0 for a JSON object, 1 for anything else, 2 if it may repeat a key.
@@ -87,7 +87,7 @@ class Loops(Protocol):
         The objects are sound, and name no key twice. ``None``: left to the caller.
         """
 
-    def walk_json(
+    def decode_json_into_buffers(
         self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
     ) -> tuple[int, int]:
         """Put JSON objects, from the given one on, into the buffers of columns.
@@ -95,7 +95,7 @@ class Loops(Protocol):
         Return where it stopped, and what needs more room there (-1: nothing; it is done).
         """
 
-    def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan | None:
+    def scan_protobuf_fields(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan | None:
         """Return what is wanted of each Protobuf message. ``None``: left to the caller."""
 
     def read_items(
@@ -115,7 +115,7 @@ class Loops(Protocol):
     def absorb_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes | None:
         """Mix in the length of each value, and its bytes unless they are more than ``most``."""
 
-    def place_words(self, ascending: Words, wanted: Words) -> Integers:
+    def find_lower_bounds(self, ascending: Words, wanted: Words) -> Integers:
         """Return where each wanted word belongs, before its equals. Both are sorted."""
 
     def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes, *, as_text: bool) -> pa.Array:
@@ -181,7 +181,7 @@ class Walked:
     """What is written while JSON objects are walked.
 
     ``columns``: numbers and addresses, a row for each column (``struct column``). ``found``: 1 for
-    each record that was left, else its marks as those of ``classify_json``.
+    each record that was left, else its marks as those of ``flag_json_objects``.
     """
 
     columns: Table
@@ -189,7 +189,7 @@ class Walked:
 
 
 @cache
-def powers_of_ten() -> Integers:
+def powers_of_ten_128_bit() -> Integers:
     """Return for each power from -330 to 310 its first 128 bits, and the power of two beside."""
     rows = []
     for exponent in range(-330, 311):
@@ -270,23 +270,23 @@ class InC:
             ("timestamps", None, (place, place, c_int64, place)),
             ("destroy_messages", None, (place, place, c_int64)),
             ("read_longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
-            ("classify_json", None, (place, place, c_int64, place, place, place, c_int64)),
+            ("flag_json_objects", None, (place, place, c_int64, place, place, place, c_int64)),
             ("number_fields", None, (*[place] * 4, c_int64, place, c_int64)),
             ("pick_json", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
             (
-                "walk_json",
+                "decode_json_into_buffers",
                 c_int64,
                 (*[place] * 2, c_int64, c_int64, *[place] * 4, c_int64, *[place] * 3),
             ),
             (
-                "scan_messages",
+                "scan_protobuf_fields",
                 None,
                 (place, place, place, c_int64, place, c_int64, place, c_int64, *[place] * 3),
             ),
             ("read_items", None, (place, place, place, c_int64, c_uint32, c_uint32, *[place] * 3)),
             ("absorb_words", None, (place, c_int64, place, place)),
             ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
-            ("place_words", None, (place, c_int64, place, c_int64, place)),
+            ("find_lower_bounds", None, (place, c_int64, place, c_int64, place)),
             ("keyed_digests", None, (place, place, c_int64, place, c_int, c_int, place, place)),
         ):
             function = getattr(self._c, name)
@@ -321,14 +321,16 @@ class InC:
         sound = self._c.read_longs(*read, numbers.ctypes.data, behind.ctypes.data)
         return (numbers, behind) if sound else None
 
-    def classify_json(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets:
+    def flag_json_objects(
+        self, values: pa.LargeBinaryArray, fields: Fields | None = None
+    ) -> Octets:
         found = np.zeros(len(values), np.uint8)
         if len(values):
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
             begin = octets.address if octets else 0  # only empty values
             asked = (None, None, 0) if fields is None else self._pointers_of_fields(fields)
-            self._c.classify_json(begin, first, len(values), found.ctypes.data, *asked)
+            self._c.flag_json_objects(begin, first, len(values), found.ctypes.data, *asked)
         return found
 
     def _pointers_of_fields(self, fields: Fields) -> tuple[int, int, int]:
@@ -362,7 +364,7 @@ class InC:
         # Addresses into the values' own buffer: they are good only while the caller holds these.
         return Picks(kinds, (begins + begin).astype(np.uint64), sizes)
 
-    def walk_json(
+    def decode_json_into_buffers(
         self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
     ) -> tuple[int, int]:
         assert into.columns.flags.c_contiguous, "the C code reads it as structs"
@@ -370,7 +372,7 @@ class InC:
         _, bounds, octets = values.buffers()
         first = bounds.address + values.offset * _WORD_BYTES
         full = np.zeros(1, np.int64)
-        stopped = self._c.walk_json(
+        stopped = self._c.decode_json_into_buffers(
             octets.address if octets else 0,  # only empty values
             first,
             begin,
@@ -378,18 +380,18 @@ class InC:
             into.columns.ctypes.data,
             *(each.ctypes.data for each in (plan.keys, plan.names, slots)),
             plan.slot_count,
-            *(each.ctypes.data for each in (powers_of_ten(), into.found, full)),
+            *(each.ctypes.data for each in (powers_of_ten_128_bit(), into.found, full)),
         )
         return stopped, int(full[0])
 
-    def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan:
+    def scan_protobuf_fields(self, octets: Octets, spans: Spans, wanted: Slots) -> FieldScan:
         count, rows = wanted.kinds.shape[1], len(spans.begins)
         values, sizes = np.zeros((count, rows), np.int64), np.full((count, rows), -1, np.int64)
         found = np.zeros(rows, np.uint8)
         where = (octets.ctypes.data, spans.begins.ctypes.data, spans.ends.ctypes.data, rows)
         asked = (wanted.by_number.ctypes.data, len(wanted.by_number), wanted.kinds.ctypes.data)
         arrays = (values.ctypes.data, sizes.ctypes.data, found.ctypes.data)
-        self._c.scan_messages(*where, *asked, count, *arrays)
+        self._c.scan_protobuf_fields(*where, *asked, count, *arrays)
         return FieldScan(values, sizes, found)
 
     def read_items(
@@ -417,9 +419,9 @@ class InC:
             self._c.absorb_bytes(begin, first, len(values), most, *into)
         return lanes
 
-    def place_words(self, ascending: Words, wanted: Words) -> Integers:
+    def find_lower_bounds(self, ascending: Words, wanted: Words) -> Integers:
         places = np.empty(len(wanted), np.int64)
-        self._c.place_words(
+        self._c.find_lower_bounds(
             *_address_and_length(ascending), *_address_and_length(wanted), places.ctypes.data
         )
         return places
@@ -487,18 +489,18 @@ class InPython:
     def read_longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
         """Left to the caller, who has numpy."""
 
-    def classify_json(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> None:
+    def flag_json_objects(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> None:
         """Left to the caller, who has regular expressions."""
 
     def pick_json(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:
         """Left to the caller, who has Python's own parser."""
 
-    def walk_json(
+    def decode_json_into_buffers(
         self, values: pa.LargeBinaryArray, begin: int, plan: WalkPlan, into: Walked
     ) -> tuple[int, int]:
         raise NotImplementedError("nothing but C code walks JSON; ask walks_json")
 
-    def scan_messages(self, octets: Octets, spans: Spans, wanted: Slots) -> None:
+    def scan_protobuf_fields(self, octets: Octets, spans: Spans, wanted: Slots) -> None:
         """Left to the caller (``decoder``)."""
 
     def read_items(
@@ -512,7 +514,7 @@ class InPython:
     def absorb_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> None:
         """Left to the caller, who has numpy."""
 
-    def place_words(self, ascending: Words, wanted: Words) -> Integers:
+    def find_lower_bounds(self, ascending: Words, wanted: Words) -> Integers:
         return np.searchsorted(ascending, wanted)
 
     def keyed_digests(self, values: pa.LargeBinaryArray, key: bytes, *, as_text: bool) -> pa.Array:

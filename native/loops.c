@@ -490,7 +490,7 @@ void number_fields(const uint8_t *names, const int64_t *bounds, const int64_t *i
 
 /* 0: an object; 1: none; 2: one that may repeat a key. Added to that, where fields are given: 4 if a field with content
  * is none of them, 8 if one is to be ignored. */
-void classify_json(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found, const int64_t *any,
+void flag_json_objects(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t *found, const int64_t *any,
                    struct one_field *slots, int64_t slot_count)
 {
     struct fields fields = {any, slots, slot_count};
@@ -1536,7 +1536,7 @@ static text walk_value(struct walk *walk, int64_t index, text at, text end, int 
 
 /* The records from `from` on, into the columns of which the first is the struct of all others. Returns the record that
  * needs more room than `full` has, or `count`. Of each record, `found` is 1 if it was left, else its marks. */
-int64_t walk_json(const uint8_t *octets, const int64_t *bounds, int64_t from, int64_t count, struct column *columns,
+int64_t decode_json_into_buffers(const uint8_t *octets, const int64_t *bounds, int64_t from, int64_t count, struct column *columns,
                   const struct plan_key *plan_keys, const uint8_t *names, const struct one_field *slots,
                   int64_t slot_count, const struct ten *tens, uint8_t *found, int64_t *full)
 {
@@ -1732,7 +1732,7 @@ static uint8_t scan_one(text octets, text at, text end, const struct wanted *wan
 
 /* Of each message the wanted fields, slot by slot: a number's bits or where its bytes begin, and how many these are
  * (-1: it is not there); of what is repeated, how many. `values` are 0 and `sizes` -1 at first. */
-void scan_messages(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, const int32_t *slots,
+void scan_protobuf_fields(const uint8_t *octets, const int64_t *begins, const int64_t *ends, int64_t rows, const int32_t *slots,
                    int64_t slots_count, const int32_t *kinds, int64_t count, int64_t *values, int64_t *sizes,
                    uint8_t *found)
 {
@@ -1825,7 +1825,7 @@ void absorb_bytes(const uint8_t *octets, const int64_t *bounds, int64_t count, i
 
 /* Where each wanted word belongs among the sorted ones, before its equals. Both ascend, so that each search begins
    where the last one ended, in doubling steps. */
-void place_words(const uint64_t *sorted, int64_t count, const uint64_t *wanted, int64_t asked, int64_t *places)
+void find_lower_bounds(const uint64_t *sorted, int64_t count, const uint64_t *wanted, int64_t asked, int64_t *places)
 {
     int64_t from = 0;
     for (int64_t i = 0; i < asked; i++) {

@@ -190,7 +190,7 @@ def _prepare_batch_of_newest(tables: SinkTables, newest_per_partition: int) -> B
     with open_reachable_source_topics(settings) as topics:
         described = topics.describe()
     if settings.tables:
-        _build_table_maker(tables).create_named_tables(described)
+        _build_table_maker(tables).try_create_declared_tables(described)
     ranges = {
         TopicPartition(topic, number): OffsetRange(
             max(log.begin, log.end - newest_per_partition), log.end
@@ -214,7 +214,7 @@ def _prepare_batch_of_newest(tables: SinkTables, newest_per_partition: int) -> B
 def _build_table_maker(tables: SinkTables) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled
     (LEDGER-2)."""
-    settings, ledger = tables.settings, tables.supports_catalog().load_table(tables.name)
+    settings, ledger = tables.settings, tables.require_catalog_format().load_table(tables.name)
     at_once = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
     settings = replace(settings, tables=at_once)
     return TableMaker(
@@ -225,7 +225,7 @@ def _build_table_maker(tables: SinkTables) -> TableMaker:
 
 
 def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
-    table = tables.supports_catalog().load_table(identifier)
+    table = tables.require_catalog_format().load_table(identifier)
     return TableStart(
         table=identifier,
         uuid=str(table.metadata.table_uuid),

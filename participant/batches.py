@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import ceil
 
-from headgate.control_protocol.columns import Struct, describe_changes
+from headgate.control_protocol.columns import Struct, describe_schema_growth
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
 from headgate.control_protocol.events import (
     BufferedAmounts,
@@ -77,7 +77,7 @@ def with_last_source_look_done(state: State) -> State:
     return replace(state, source=replace(state.source, last_read_done=True))
 
 
-def with_idleness_unknown(state: State) -> State:
+def with_source_looks_reset(state: State) -> State:
     """Begin a transaction: no end was looked for in it yet, so that nobody is idle in it
     (ANSWER-1)."""
     source = SourceEnds(state.source.ends)
@@ -523,7 +523,7 @@ def drop_work_and_positions(state: State) -> State:
     dropped = drop_unannounced_work(state)
     owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
     work = replace(dropped.work, owned=owned, failure=None, failed=frozenset())
-    return without_pending_stop(with_idleness_unknown(replace(dropped, work=work)))
+    return without_pending_stop(with_source_looks_reset(replace(dropped, work=work)))
 
 
 def _with_ownerships_and_files_cleared(
@@ -669,7 +669,7 @@ def describe_proposal(proposal: Proposal) -> str:
 
 
 def _describe_columns(proposal: Proposal) -> str:
-    wanted = list(describe_changes(Struct(), proposal.columns))
+    wanted = list(describe_schema_growth(Struct(), proposal.columns))
     left = len(wanted) - _COLUMNS_NAMED_MAX
     more = f" and {left} more" if left > 0 else ""
     named = f"{', '.join(wanted[:_COLUMNS_NAMED_MAX])}{more}"

@@ -118,7 +118,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Return whether the log is positioned, so that every event is heard."""
         try:
             if self._listener.behind:
-                self._seek_log_end()
+                self._seek_log_end_and_report_gap()
                 self._complaint = ""
         except RetryLater as error:
             if str(error) != self._complaint:  # once per outage, and not twenty times a second

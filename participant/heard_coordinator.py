@@ -36,8 +36,8 @@ from headgate.participant.batches import (
     build_presence,
     drop_work_and_positions,
     take_work_as_status,
-    with_idleness_unknown,
     with_settled_positions,
+    with_source_looks_reset,
 )
 from headgate.participant.state import OpenTransaction, OwnStatus, State, Term, Timer
 
@@ -79,7 +79,7 @@ def open_or_queue_transaction(state: State, started: OpenTransaction | None) -> 
     if term.ended > term.answered:
         return replace(state, term=replace(term, following=started))
     opened = replace(state, term=replace(term, writing=started, following=None))
-    return with_idleness_unknown(opened)
+    return with_source_looks_reset(opened)
 
 
 def with_paused(state: State, *, paused: bool) -> State:

@@ -20,7 +20,7 @@ from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.multi_table_settings import CreateFrom, OnMissing
 from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_format_registry import spark_session_conf
+from headgate.config.table_format_registry import spark_conf_for_format_commits
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -187,7 +187,7 @@ def open_sink(
     with ExitStack() as stack:
         stack.enter_context(_redacting_secrets(settings.redaction))
         # Before the tables: what they open in a JVM of their own would be the session's.
-        shared = spark_session_conf(settings) is not None
+        shared = spark_conf_for_format_commits(settings) is not None
         session = stack.enter_context(_open_only_spark_session(settings)) if shared else None
         tables = _prepare_tables_and_control_topic(settings, stack)
         writer = stack.enter_context(open_batch_writer(settings, tables.build_planning(), session))
@@ -388,11 +388,11 @@ def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity
         routed_keys=KeysByRoute.from_settings(settings),
         growth_ms=settings.changes.added_partitions_hold_ms,
         multiples_only=settings.changes.partitions_grow_by_multiples_only,
-        first_interval=0.5 + 0.5 * jitter_of(life),
+        first_interval=0.5 + 0.5 * jitter_fraction_of(life),
     )
 
 
-def jitter_of(life: Sender) -> float:
+def jitter_fraction_of(life: Sender) -> float:
     """Return a number in [0, 1), another one for each life."""
     return zlib.crc32(life.incarnation.encode()) / 2**32
 

@@ -10,7 +10,7 @@ from pyiceberg.catalog import Catalog
 from headgate.config.catalog_checks import require_usable_catalog, sqlite_file
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_format_registry import spark_session_conf
+from headgate.config.table_format_registry import spark_conf_for_format_commits
 from headgate.control_protocol.errors import TableMissing
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog, require_sql_installed
 
@@ -57,7 +57,7 @@ def open_iceberg_format(
     """
     from headgate.runtime.dropped_table_detection import (
         PATIENCE_S,
-        require_never_filled_unless_restart,
+        require_table_never_filled_before,
     )
     from headgate.tables.iceberg.table_format import IcebergFormat
 
@@ -71,7 +71,7 @@ def open_iceberg_format(
                 "the first start creates it, or correct catalog.properties.uri",
             )
         if catalog_settings is settings.catalog:
-            require_never_filled_unless_restart(settings, PATIENCE_S)
+            require_table_never_filled_before(settings, PATIENCE_S)
     timeout_s = ANSWER_S_MAX if read_only else TIMEOUT_S
     catalog = open_catalog(
         settings, timeout_s, catalog_settings=catalog_settings, read_only=read_only
@@ -85,7 +85,7 @@ def spark_options(settings: SinkSettings) -> SparkOptions:
     from headgate.data_plane.spark.session import SparkOptions
 
     spark = settings.spark
-    conf = {**(spark_session_conf(settings) or {}), **spark.conf}
+    conf = {**(spark_conf_for_format_commits(settings) or {}), **spark.conf}
     secret = spark.conf.secret_names | settings.catalog.properties.secret_names
     return SparkOptions(
         spark.master,

@@ -75,7 +75,9 @@ def find_participants_with_other_file(
     return OtherParticipants(error, others)
 
 
-def find_last_starter_if_other_file(settings: SinkSettings, envelopes: Sequence[Envelope]) -> str:
+def find_operator_started_with_other_file(
+    settings: SinkSettings, envelopes: Sequence[Envelope]
+) -> str:
     """Return who started the sink last with another sink file than this one; else nothing."""
     for each in reversed(envelopes):
         notice = each.event

@@ -44,7 +44,7 @@ def call_with_retries(call: Callable[[], _Answer], patience_s: float) -> _Answer
             time.sleep(_AGAIN_S)
 
 
-def require_never_filled_unless_restart(settings: SinkSettings, patience_s: float = 0.0) -> None:
+def require_table_never_filled_before(settings: SinkSettings, patience_s: float = 0.0) -> None:
     """Refuse to create a table that this sink has filled before.
 
     The notes next to the group's offsets remember it, and a new table would have none of its rows.

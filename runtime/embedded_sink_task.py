@@ -43,7 +43,7 @@ class SinkTask:
         """Take records, in each partition's order, and make a turn of the protocol."""
         self._buffers.put(records)
         self._driver.run_once(0)
-        self._buffers.align_with_positions(self._buffer_begin_offsets())
+        self._buffers.reseek_where_off_and_resume(self._buffer_begin_offsets())
 
     def pre_commit(self) -> Offsets:
         """Return the next offsets that are settled in the table: safe to store in the group."""

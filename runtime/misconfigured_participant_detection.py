@@ -98,7 +98,7 @@ class Lookout:
         moves = record is not None and before is not None and not record.is_same_commit(before)
         error = self._other_coordinator_error(record, here) if moves and record else None
         if error is None and moves and unheard:
-            error = self._other_key_error()
+            error = self._other_signing_key_error()
         if error is None and again:
             error = group_taken_error(self._settings.source.group_id, min(again), state.sink)
         if error:
@@ -137,7 +137,7 @@ class Lookout:
             )
         return None
 
-    def _other_key_error(self) -> HeadgateError:
+    def _other_signing_key_error(self) -> HeadgateError:
         return OtherConfiguration(
             f"sink {self._settings.name!r} is running on control topic "
             f"{self._settings.control.topic}, but its events are not signed with this sink file's "

@@ -30,7 +30,7 @@ from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender
 from headgate.runtime.configuration_comparison import (
-    find_last_starter_if_other_file,
+    find_operator_started_with_other_file,
     find_participants_with_other_file,
     try_read_recent_envelopes,
 )
@@ -69,7 +69,7 @@ def is_stopped_by_operator(settings: SinkSettings) -> bool:
     return record is not None and record.stopped
 
 
-def may_take_part(settings: SinkSettings) -> bool:
+def is_stop_absent_or_unknown(settings: SinkSettings) -> bool:
     """Return whether to take part; what cannot be read now will fail when the sink opens."""
     try:
         return not is_stopped_by_operator(settings)
@@ -259,7 +259,7 @@ def _wait_while_others_have_other_file(settings: SinkSettings, turn: _Turn) -> S
 def _take_part_or_wait_for_start(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
-        if may_take_part(settings):
+        if is_stop_absent_or_unknown(settings):
             try:
                 return _take_part_until_new_settings(settings, turn)
             except LeadershipReleased as released:
@@ -276,11 +276,11 @@ def _take_part_or_wait_for_start(settings: SinkSettings, turn: _Turn) -> SinkSet
         wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
         if anew := turn.reload_settings_if_changed(settings, new_sender()):
             return anew
-        _give_way_to_file_last_started_with(settings, turn)
+        _wait_for_starters_file_or_raise(settings, turn)
     return None
 
 
-def _give_way_to_file_last_started_with(settings: SinkSettings, turn: _Turn) -> None:
+def _wait_for_starters_file_or_raise(settings: SinkSettings, turn: _Turn) -> None:
     """CONFIG-1: let those go first that have the sink file with which a person started the sink.
 
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
@@ -292,7 +292,7 @@ def _give_way_to_file_last_started_with(settings: SinkSettings, turn: _Turn) -> 
         error = find_participants_with_other_file(settings, envelopes, wall_ms()).error
         if error:
             raise error
-        if not (actor := find_last_starter_if_other_file(settings, envelopes)):
+        if not (actor := find_operator_started_with_other_file(settings, envelopes)):
             return
         if not reported:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"

@@ -75,11 +75,11 @@ class TableMaker:
         self._by_topic: frozenset[str] = frozenset()
         self._guard = NewTables(settings.tables, tables.short_table_names_in, monotonic_s)
 
-    def create_named_tables(self, topics: Mapping[str, TopicState]) -> None:
+    def try_create_declared_tables(self, topics: Mapping[str, TopicState]) -> None:
         """Create the tables that the topics name, and those that the sink file names in full."""
         if self._settings.tables.create.schema is CreateFrom.OFF:
             return
-        named = self._settings.tables.routing.winning_tables_of_topics(sorted(topics))
+        named = self._settings.tables.routing.tables_of_topics_without_collisions(sorted(topics))
         wanted = {target.table: target.raw for target in named.values()}
         self._by_topic = frozenset(wanted)
         for each in self._settings.tables.table:
@@ -251,7 +251,7 @@ class TableCreatingTopics:
     def describe(self) -> Mapping[str, TopicState]:
         """Describe the topics, and create the tables that they and the sink file name."""
         states = self._topics.describe()
-        self._maker.create_named_tables(states)
+        self._maker.try_create_declared_tables(states)
         return states
 
     def offsets_at(self, timestamp_ms: int) -> Offsets:

@@ -137,7 +137,7 @@ def require_catalog(settings: SinkSettings) -> None:
     """Raise ``TableFormatLacks`` unless a catalog lists the sink's tables; nothing is opened."""
     with open_tables_read_only(settings) as tables:
         if not tables.has_catalog:
-            tables.supports_catalog()
+            tables.require_catalog_format()
 
 
 def translate_table_error(error: Exception, what_failed: str) -> HeadgateError:
@@ -197,7 +197,11 @@ class SinkTables:
 
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
-            real = opening.enter_context(open_tables_read_only(settings)).supports_catalog().catalog
+            real = (
+                opening.enter_context(open_tables_read_only(settings))
+                .require_catalog_format()
+                .catalog
+            )
         catalog = DryRunCatalog(folder, real)
         opening.callback(catalog.close)
         name, declared = settings.table.identifier, declaration_if_creation_allowed(settings.table)
@@ -253,19 +257,19 @@ class SinkTables:
 
     # What only some formats support, for commands that need it: they raise ``TableFormatLacks``.
 
-    def supports_rollback(self) -> SupportsRollback:
+    def require_rollback_format(self) -> SupportsRollback:
         """Return the format as one whose tables go back to older snapshots."""
         if isinstance(found := self.primary_format, SupportsRollback):
             return found
         raise self._iceberg_only_error(self.name)
 
-    def supports_row_deletion(self) -> SupportsRowDeletion:
+    def require_row_deletion_format(self) -> SupportsRowDeletion:
         """Return the format as one from whose tables people delete rows."""
         if isinstance(found := self.primary_format, SupportsRowDeletion):
             return found
         raise self._iceberg_only_error(self.name)
 
-    def supports_maintenance(self) -> SupportsMaintenance:
+    def require_maintained_format(self) -> SupportsMaintenance:
         """Return the format of the tables that headgate maintains."""
         if found := self.maintained_format:
             return found
@@ -307,7 +311,7 @@ class SinkTables:
             return None
         return found if isinstance(found := self.primary_format, SupportsLock) else None
 
-    def supports_catalog(self, name: str = "") -> SupportsCatalog:
+    def require_catalog_format(self, name: str = "") -> SupportsCatalog:
         """Return a table's format, or the sink's, as one whose tables a catalog lists."""
         if found := self.catalog_format_of(name):
             return found
@@ -509,25 +513,27 @@ class SinkTables:
                 continue
         return find_undelivered_commits(record.pending_commits, views, self.reader.view().uuid)
 
-    def open_reader_for_commit(self, name: str) -> LoadedReader:
+    def open_committable_reader(self, name: str) -> LoadedReader:
         """Open a table as a commit to it does. Raises ``TableFormatLacks``, and as
         ``SinkTable.read``."""
         if isinstance(found := self.format_of(name), SupportsReplay):
-            return found.open_reader_for_commit(self.table_spec_of(name), self.settings.name)
+            return found.open_committable_reader(self.table_spec_of(name), self.settings.name)
         raise self._iceberg_only_error(name)
 
     def read_snapshots(self, name: str) -> TableSnapshots:
         """Return the snapshots of a table. Raises as ``SinkTable.read``."""
-        return self.supports_rollback().read_snapshots(self.table_spec_of(name), self.settings.name)
+        return self.require_rollback_format().read_snapshots(
+            self.table_spec_of(name), self.settings.name
+        )
 
     def snapshots_of(self, table: TableAtRest) -> TableSnapshots:
         """Return the snapshots of a table that is open for reading."""
-        return self.supports_rollback().snapshots_of(table.reader)
+        return self.require_rollback_format().snapshots_of(table.reader)
 
     def roll_back(self, attempt: CommitAttempt, target: RollbackSnapshot) -> CommitOutcome:
         """Commit a claim that continues an older snapshot of the table that it was read from."""
         spec = self.table_spec_of(attempt.base.table)
-        return self.supports_rollback().roll_back(spec, self.settings.name, attempt, target)
+        return self.require_rollback_format().roll_back(spec, self.settings.name, attempt, target)
 
     def require_fit_table(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
@@ -560,7 +566,7 @@ class SinkTables:
         try:
             there = require_fit_or_creatable_and_exists(self)
         except TableChanged:
-            if not self._try_add_columns_and_may_recheck():
+            if not self._try_complete_empty_table():
                 raise
             there = require_fit_or_creatable_and_exists(self)
         if not there:
@@ -570,7 +576,7 @@ class SinkTables:
             self.prepare_quarantine()
         return self
 
-    def _try_add_columns_and_may_recheck(self) -> bool:
+    def _try_complete_empty_table(self) -> bool:
         """Add columns that the sink file has got since a start created the table, which still has
         no rows; return whether it may have them now."""
         from headgate.tables.iceberg.complete_empty_table import complete_table_if_empty
@@ -695,7 +701,7 @@ class SinkTables:
         for name in (self.name, *quarantine_as_secondary_tables(settings.quarantine)):
             found = self.format_of(name)
             if id(found) not in made and (maintained := self._maintained_format_of(name)):
-                made[id(found)] = maintained.for_coordinator()
+                made[id(found)] = maintained.with_fresh_commit_locks()
             tables._formats[tables._is_quarantine_of_other_format(name)] = made.get(
                 id(found), found
             )

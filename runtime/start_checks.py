@@ -53,7 +53,7 @@ from headgate.runtime.dropped_table_detection import (
     PATIENCE_S,
     call_with_retries,
     open_source_topics,
-    require_never_filled_unless_restart,
+    require_table_never_filled_before,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
 from headgate.tables.iceberg.schema_evolution import columns_of, spark_sql_type_or_empty
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.neutral_schema import iceberg_schema_of
 from headgate.tables.storage.file_io import needs_timeouts
-from headgate.tables.storage.local_file_io import local_folder_path
+from headgate.tables.storage.local_file_io import local_path_of_encoded_uri
 from headgate.tables.storage.object_stores import (
     file_io_properties,
     has_temporary_credentials,
@@ -98,7 +98,7 @@ def require_writable_location(location: str) -> None:
             f"headgate cannot write to a {scheme} address",
             f"warehouse and table.location may begin with {', '.join(SCHEMA_TO_FILE_IO)}",
         )
-    folder = local_folder_path(location)
+    folder = local_path_of_encoded_uri(location)
     if folder is None:
         return
     real = str(folder.resolve())
@@ -354,11 +354,11 @@ def require_fit_or_creatable_and_exists(tables: SinkTables) -> bool:
     except TableMissing:
         spec = tables.table_spec_of(tables.name)
         if found is not None:
-            require_never_filled_unless_restart(settings, PATIENCE_S)
+            require_table_never_filled_before(settings, PATIENCE_S)
             require_creatable_table(settings, found.catalog)
             require_answering_store(settings)
         elif spec.create:
-            require_never_filled_unless_restart(settings, PATIENCE_S)
+            require_table_never_filled_before(settings, PATIENCE_S)
             require_writable_location(spec.location)
         else:
             raise
@@ -427,7 +427,7 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
 
 def _require_short_folder_names(settings: SinkSettings, location: str) -> None:
     """Raises where the folders of a new table would have names that no disk takes."""
-    folder = local_folder_path(location)
+    folder = local_path_of_encoded_uri(location)
     if folder is None or not is_sql_catalog(settings.catalog):
         return
     below = () if settings.table.location else settings.table.identifier.split(".")

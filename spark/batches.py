@@ -251,11 +251,11 @@ class Batches:
                 self._sources,
                 sender,
                 stateful=self._stateful,
-                may_wait=partial(self._require_not_stopped, query),
+                may_wait=partial(self._require_query_not_stopping, query),
             )
         return self._table
 
-    def _require_not_stopped(self, query: str) -> None:
+    def _require_query_not_stopping(self, query: str) -> None:
         """QUERY-14: end a batch that waits, if the query is being stopped: Spark waits for it."""
         session = self.session or pyspark.sql.SparkSession.builder.getOrCreate()
         running = [each for each in session.streams.active if str(each.id) == query]

@@ -127,10 +127,10 @@ class NodeLog(FakeLog):
         said = [type(envelope.event).__name__ for envelope in envelopes]
         for step in ("append", *(f"append {name}" for name in said)):
             self._node.die_if_due_at(step)
-        self.append_without_steps(envelopes)
+        self.append_without_death_points(envelopes)
         for step in ("appended", *(f"appended {name}" for name in said)):
             self._node.die_if_due_at(step)
 
-    def append_without_steps(self, envelopes: Sequence[Envelope]) -> None:
+    def append_without_death_points(self, envelopes: Sequence[Envelope]) -> None:
         """Append, with the node alive."""
         super().append(envelopes)

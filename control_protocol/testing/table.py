@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol import commit_record_codec
-from headgate.control_protocol.columns import Struct, describe_changes
+from headgate.control_protocol.columns import Struct, describe_schema_growth
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import (
     filled_properties_to_remove,
@@ -92,7 +92,7 @@ class FakeTable:
         growth = grow_columns(
             catalog.columns, columns, collect_former_columns(catalog.columns, catalog.schemas)
         )
-        done = describe_changes(catalog.columns, growth.columns)
+        done = describe_schema_growth(catalog.columns, growth.columns)
         if done:
             fault = catalog.schema_faults.popleft() if catalog.schema_faults else None
             if fault in (None, CommitFault.LANDED_UNKNOWN):

@@ -22,15 +22,15 @@ from headgate.data_plane.batch.writer_task_plan import (
 )
 from headgate.data_plane.quarantine.already_quarantined import (
     RangesReadAgain,
-    quarantined_offsets,
     read_quarantined_from_reader,
+    read_quarantined_offsets,
 )
 
 
 class QuarantinePlans(Protocol):
     """Plans the files of a quarantine; ``Plans`` does it for Iceberg."""
 
-    def plan_with_quarantine(
+    def read_quarantine_and_plan(
         self, plan: WriterPlan, batch: Batch, source: SourcePlan
     ) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``load_plan``."""
@@ -59,7 +59,9 @@ class PluginPlans:
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         plan = self._plan.load_plan(batch.table, source)
         return (
-            self._quarantine.plan_with_quarantine(plan, batch, source) if self._quarantine else plan
+            self._quarantine.read_quarantine_and_plan(plan, batch, source)
+            if self._quarantine
+            else plan
         )
 
     def drop_plans_with_temporary_credentials(self) -> bool:
@@ -80,7 +82,7 @@ class PluginQuarantinePlans:
         self._plan = _OnePlan(layout, Shaping())
         self._read = read
 
-    def plan_with_quarantine(
+    def read_quarantine_and_plan(
         self, plan: WriterPlan, batch: Batch, source: SourcePlan
     ) -> WriterPlan:
         if batch.quarantine is None:
@@ -89,7 +91,7 @@ class PluginQuarantinePlans:
         return replace(
             plan,
             quarantine=quarantine,
-            already_quarantined=quarantined_offsets(batch, source, self._read_quarantine_rows),
+            already_quarantined=read_quarantined_offsets(batch, source, self._read_quarantine_rows),
         )
 
     def drop_plans_with_temporary_credentials(self) -> bool:

@@ -39,8 +39,8 @@ from headgate.data_plane.formats.registry.frames import IdHeaders, id_headers_of
 from headgate.data_plane.quarantine.already_quarantined import (
     OffsetsByClass,
     RangesReadAgain,
-    quarantined_offsets,
     read_quarantined_from_iceberg,
+    read_quarantined_offsets,
 )
 from headgate.data_plane.routing.routes import Routing
 from headgate.data_plane.write.columns_to_add import Evolution, evolution_of
@@ -167,7 +167,7 @@ class SourcePlan:
         return chunk
 
     @property
-    def deletes_by_tombstone(self) -> bool:
+    def primary_deletes_by_tombstone(self) -> bool:
         """Return whether records without a value delete rows of START's table."""
         return self.changes is not None and self.changes.tombstones is Tombstones.DELETE
 
@@ -316,18 +316,18 @@ class Plans:
     def load_plan(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for both tables of a batch. Raises as ``load_table_and_plan``, and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
-        return self.plan_with_quarantine(
+        return self.read_quarantine_and_plan(
             self._plan_with_current_folder(batch.table, source), batch, source
         )
 
-    def plan_with_quarantine(
+    def read_quarantine_and_plan(
         self, plan: WriterPlan, batch: Batch, source: SourcePlan
     ) -> WriterPlan:
         """Return the plan of a batch's table with its quarantine's. Raises as ``load_plan``."""
         if batch.quarantine is None or not source.handling.keeps_rejected_records:
             return plan
         quarantine = self._plan_with_current_folder(batch.quarantine, quarantine_source_of(source))
-        known = quarantined_offsets(batch, source, self._read_quarantine_rows)
+        known = read_quarantined_offsets(batch, source, self._read_quarantine_rows)
         return replace(plan, quarantine=quarantine, already_quarantined=known)
 
     def _read_quarantine_rows(

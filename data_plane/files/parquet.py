@@ -36,12 +36,12 @@ from headgate.data_plane.formats.casting.relabel import array_from_python
 # --------------------------------------------------------------------------------- nulls of structs
 
 
-def columns_that_may_hide_nulls(schema: pa.Schema) -> tuple[int, ...]:
+def columns_with_required_inside_optional(schema: pa.Schema) -> tuple[int, ...]:
     """Return the columns in which a struct that may be null has a required field."""
     return tuple(place for place, field in enumerate(schema) if _can_hide_null(field))
 
 
-def fill_hidden_nulls(table: pa.Table, column_indices: tuple[int, ...]) -> pa.Table:
+def fill_required_inside_null_structs(table: pa.Table, column_indices: tuple[int, ...]) -> pa.Table:
     """Return the table with values in these columns where a null would be refused."""
     for place in column_indices:
         field = table.schema.field(place)
@@ -321,7 +321,7 @@ class ParquetEncoding:
     ) -> None:
         columns = schema_to_pyarrow(schema)
         self._schema: pa.Schema = pa.schema([*columns, *behind])
-        self._hiding = columns_that_may_hide_nulls(columns)
+        self._hiding = columns_with_required_inside_optional(columns)
         self._leaves = tuple(leaves)
         self._options = ParquetOptions(properties, leaves)
         self._tells_arrow = not behind
@@ -348,7 +348,7 @@ class _ParquetFile:
 
     def write(self, rows: pa.Table) -> None:
         self._writer.write_table(
-            fill_hidden_nulls(rows, self._hiding), row_group_size=rows.num_rows
+            fill_required_inside_null_structs(rows, self._hiding), row_group_size=rows.num_rows
         )
         self._metrics.add_rows(rows)
 

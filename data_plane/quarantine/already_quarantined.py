@@ -39,7 +39,7 @@ Rows = Callable[[TableStart, "SourcePlan", RangesReadAgain], Iterable[Mapping[st
 """Reads ``_FIELDS`` of the sink's rows in a quarantine that are within the ranges."""
 
 
-def quarantined_offsets(
+def read_quarantined_offsets(
     batch: Batch, source: SourcePlan, read: Rows
 ) -> dict[TopicPartition, OffsetsByClass]:
     """Return what the quarantine already holds of the batch's ranges, if it is ahead

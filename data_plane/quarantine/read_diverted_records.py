@@ -58,7 +58,7 @@ class DivertedRecords:
         result = self._scan(self._diverted_filter(), (MEANT_FOR,))
         return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
 
-    def places_for_table(self, table: str) -> tuple[Place, ...]:
+    def replayable_places_for_table(self, table: str) -> tuple[Place, ...]:
         """Return those meant for the table, in order, each once, of topics that are unchanged."""
         rows = self._scan(self._table_filter(table), _PLACE).to_pylist()
         ids, ends = self.record.topic_ids, self.record.offsets

@@ -188,7 +188,7 @@ class RoutedPlans:
             plan.shape.data_location,
         )
         self._forget_suspended(frozenset(batch.suspended))
-        self._note_table_changes(batch.changed_tables)
+        self._invalidate_changed_tables(batch.changed_tables)
         own = folded_own_table_names(batch)
         alone = {
             target.table
@@ -209,7 +209,7 @@ class RoutedPlans:
                 tables[known.name] = replace(known, refused=start.refused)
         for name in sorted({*alone, *wanted_tables} - tables.keys()):
             if name in alone or not no_creation_reason:
-                tables[name] = self._build_missing_table(name, source, batch.changed_tables)
+                tables[name] = self._describe_missing_table(name, source, batch.changed_tables)
         return replace(
             plan,
             source=source,
@@ -218,7 +218,7 @@ class RoutedPlans:
             no_creation_reason=no_creation_reason,
         )
 
-    def _note_table_changes(self, changes: tuple[TableStart, ...]) -> None:
+    def _invalidate_changed_tables(self, changes: tuple[TableStart, ...]) -> None:
         """Look again at what TABLES named, once for each answer."""
         for start in changes:
             if not start.table or self._applied.get(start.table) == start:
@@ -237,7 +237,7 @@ class RoutedPlans:
         reasons = [why.reason for start in changes if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
-    def _build_missing_table(
+    def _describe_missing_table(
         self, name: str, source: SourcePlan, changes: tuple[TableStart, ...]
     ) -> RoutedTable:
         """CREATE-1: return a missing table; only the coordinator makes it, if anybody does."""

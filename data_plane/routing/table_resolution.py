@@ -99,7 +99,7 @@ class BatchTables:
         self._suspended = batch.suspended
         self._own = folded_own_table_names(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
-        named = plan.source.routing.winning_tables_of_topics(topics)
+        named = plan.source.routing.tables_of_topics_without_collisions(topics)
         self._by_topic = {target.table: target.raw for target in named.values()}
         self._routing = plan.source.routing
         self._made = sum(

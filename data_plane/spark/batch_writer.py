@@ -29,9 +29,9 @@ from headgate.data_plane.quarantine.poison_search import (
 from headgate.data_plane.spark.job import is_one_stage, is_raised_in_task, is_worker_death, run_job
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.data_plane.spark.stages import (
-    merge_reports,
     narrow_to_unmatched,
     quarantine_writer,
+    reconcile_reads_and_writes,
     with_quarantined,
 )
 from headgate.data_plane.spark.tasks import (
@@ -249,7 +249,9 @@ class SparkBatchWriter:
         done = run_job(self._session, plan, batch, shares)
         written += done.all_files
         transform = plan.shaping.transform
-        outcome = merge_reports(batch, done.reads, done.parts, transform.name if transform else "")
+        outcome = reconcile_reads_and_writes(
+            batch, done.reads, done.parts, transform.name if transform else ""
+        )
         unmatched = done.unmatched
         if not unmatched or not isinstance(outcome, BatchWritten):
             return outcome

@@ -34,7 +34,7 @@ _LONG_LIVED = (
 )
 
 
-def require_store_from_executors(
+def check_store_by_executors_and_describe(
     session: OpenSession, properties: Mapping[str, str], location: str
 ) -> str:
     """Let as many tasks as a batch has try the store; return a sentence that says how many did.
@@ -51,7 +51,7 @@ def require_store_from_executors(
     return f"{done}; {_LONG_LIVED}" if has_long_lived_credentials(own) else done
 
 
-def require_tokens_from_executors(
+def check_tokens_by_executors_and_describe(
     session: OpenSession, kafka: Mapping[str, str], registry_auth: str
 ) -> str:
     """Let as many tasks as a batch has ask for their tokens; say how many did.

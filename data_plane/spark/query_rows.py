@@ -83,7 +83,7 @@ class RowsWriter:
         try:
             for batch in batches:
                 kept, gone = self._split_kept_and_deleted(
-                    self._rows_not_yet_stored(self._fill_or_require_places(batch))
+                    self._rows_not_yet_stored(self._fill_or_check_record_columns(batch))
                 )
                 fit = cast_to_table_rows(kept, self.plan.shape.arrow_schema())
                 table.rows.add_rows(fit)
@@ -102,7 +102,7 @@ class RowsWriter:
     def _is_keyed(self) -> bool:
         return self.plan.source.changes is not None
 
-    def _fill_or_require_places(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _fill_or_check_record_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of a keyed table with the places that order them. Raises ``RowsUnfit``."""
         if self._is_keyed and self.number is not None:
             count = batch.num_rows

@@ -185,7 +185,7 @@ def _get_or_create_session(session_class: Any, options: SparkOptions) -> Any:
     builder = session_class.builder
     if options.remote:
         builder = builder.remote(options.remote)
-    conf = prepare_launch_conf(options)
+    conf = build_conf_and_prepare_process(options)
     if not options.remote.startswith("sc://"):
         from pyspark import SparkContext
 
@@ -198,7 +198,7 @@ def _get_or_create_session(session_class: Any, options: SparkOptions) -> Any:
         return builder.getOrCreate()
 
 
-def prepare_launch_conf(options: SparkOptions) -> dict[str, str]:
+def build_conf_and_prepare_process(options: SparkOptions) -> dict[str, str]:
     """Return the configuration that Spark is started with, and prepare this process for it.
 
     Raises ``ConfigurationError`` if Java is needed here but missing.
@@ -322,7 +322,7 @@ def open_jvm(options: SparkOptions) -> Jvm:
             f"catalog.backend is java, and Spark is not installed: {error}",
             'pip install "headgate[spark]"',
         ) from error
-    conf = prepare_launch_conf(options)
+    conf = build_conf_and_prepare_process(options)
     try:
         with keeping_interrupt_handler():
             start_jvm_unless_running(

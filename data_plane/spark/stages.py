@@ -264,7 +264,7 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 # ----------------------------------------------------------------------------------------- packing
 
 
-def result_packing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def transform_packing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def packets_of_result(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -313,7 +313,7 @@ class _PackedFailure(Exception):
         self.outcome = outcome
 
 
-def result_writing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def transform_writing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into one row of ``OUTCOMES``."""
 
     def route_result(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:
@@ -407,7 +407,7 @@ def _find_repeated_numbers(numbers: Integers, distinct: BitMap64) -> BitMap64:
 # ----------------------------------------------------------------------------------------- settling
 
 
-def merge_reports(
+def reconcile_reads_and_writes(
     batch: Batch,
     reads: Sequence[ShareRead],
     parts: Sequence[PartWritten | BatchFailed],
@@ -429,7 +429,7 @@ def merge_reports(
     if not isinstance(read, BatchWritten):
         return read
     written = [part for part in parts if isinstance(part, PartWritten)]
-    numbers = _require_no_record_twice(batch, written, transform)
+    numbers = _union_requiring_no_duplicates(batch, written, transform)
     known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
     numbering = RecordNumbers(batch.ranges)
     if unknown := numbers - known:
@@ -439,7 +439,7 @@ def merge_reports(
     return _with_written_parts(read, numbers, numbering, written)
 
 
-def _require_no_record_twice(
+def _union_requiring_no_duplicates(
     batch: Batch, written: Sequence[PartWritten], transform: str
 ) -> BitMap64:
     numbers, twice = BitMap64(), BitMap64()

@@ -73,7 +73,7 @@ def apply_transform(records: Any, plan: WriterPlan) -> Any:
 
 def _raise_if_transform_fault(error: Exception, name: str) -> None:
     reason = f"{name}: {error_text(error)}"
-    if _is_spark_fault(error):
+    if _is_raised_by_spark(error):
         if is_query_fault(error):
             raise ConfigurationError(reason, "correct the transform") from error
         return  # Spark itself is in trouble: retried
@@ -90,7 +90,7 @@ def _require_dataframe_schema(rows: Any, name: str) -> pa.Schema:
     return to_arrow_schema(rows.schema)
 
 
-def _is_spark_fault(error: Exception) -> bool:
+def _is_raised_by_spark(error: Exception) -> bool:
     """Return whether Spark raised it, but not as a Python error about wrong use of its classes."""
     if isinstance(error, (TypeError, ValueError, AttributeError, LookupError)):
         return False

@@ -133,11 +133,11 @@ def find_misfits(source: pa.DataType, target: pa.Field, path: str) -> Iterator[s
         yield from find_misfits(source.item_type, kind.item_field, f"{path}[]")
     elif pa_types.is_map(source) and pa_types.is_struct(kind):
         yield f"{path}: a map may have keys that are no fields of {kind}"
-    elif _would_be_guessed(source, target):
+    elif _depends_on_convention(source, target):
         yield f"{path}: {source} may mean several values of {kind}"
 
 
-def _would_be_guessed(source: pa.DataType, target: pa.Field) -> bool:
+def _depends_on_convention(source: pa.DataType, target: pa.Field) -> bool:
     """Return whether records' formats read such values by a convention, which is not Spark's."""
     kind = target.type
     if pa_types.is_large_string(source):  # they say base64

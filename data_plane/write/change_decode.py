@@ -239,7 +239,7 @@ class ChangeReader:
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
-        rows = self._null_unavailable_noting_faults(
+        rows = self._null_unavailable_and_note_row_faults(
             _rows_with_nulls_unless(opened.rows, upserts), opened.before, upserts, faults
         )
         records, stays = _records_at(chunk, at), upserts
@@ -328,7 +328,7 @@ class ChangeReader:
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return in how many records there are fields that become no column, by their paths."""
         return (
-            self.missing_columns.record_count_by_ignored_paths(
+            self.missing_columns.record_count_by_joined_paths(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -351,7 +351,7 @@ class ChangeReader:
         chosen = _filter_rows(rows, some)
         return {name: chosen.column(f"{_KEY}{name}") for name in self._changes.key}
 
-    def _null_unavailable_noting_faults(
+    def _null_unavailable_and_note_row_faults(
         self, rows: pa.RecordBatch, before: pa.RecordBatch, upserts: Flags, faults: Faults
     ) -> pa.RecordBatch:
         """Note faults of rows, and return these without values that nobody knows."""

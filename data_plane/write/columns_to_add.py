@@ -13,7 +13,7 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     columns_without,
-    describe_changes,
+    describe_schema_growth,
     dotted_path,
     named_fields_with_parent_ids,
     struct_from_json,
@@ -145,7 +145,7 @@ class MissingColumns:
             added = _new_top_level_paths(self._evolution.columns, wanted)
             self._ignore_paths(added)
             wanted = columns_without(wanted, added)
-        changed = describe_changes(
+        changed = describe_schema_growth(
             self._evolution.columns, grow_columns(self._evolution.columns, wanted).columns
         )
         return wanted if changed else None
@@ -158,7 +158,7 @@ class MissingColumns:
     def _describe_new_fields(self, wanted: Struct) -> list[str]:
         """Leave out what asks only for a wider column: that is a value which does not fit."""
         grown = grow_columns(self._evolution.columns, wanted, self._past).columns
-        changes = describe_changes(self._evolution.columns, grown)
+        changes = describe_schema_growth(self._evolution.columns, grown)
         return [change for change in changes if change.startswith("+")]
 
     def _note_needs_of_rows(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
@@ -202,7 +202,7 @@ class MissingColumns:
         if len(places):
             self._note_needs_of_rows(chunk, rows.tolist(), Struct())
 
-    def record_count_by_ignored_paths(self, record_count: int) -> Mapping[str, int]:
+    def record_count_by_joined_paths(self, record_count: int) -> Mapping[str, int]:
         """Return the count under one text, which joins all fields that become no column."""
         paths = ", ".join(sorted(map(dotted_path, self._finder.ignored)))
         return {paths: record_count} if record_count and paths else {}

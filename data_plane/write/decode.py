@@ -120,7 +120,7 @@ class RowDecoder:
         That is the joined paths of fields that become no column, or ``x, where it does not fit``.
         """
         result = (
-            self.missing_columns.record_count_by_ignored_paths(
+            self.missing_columns.record_count_by_joined_paths(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None

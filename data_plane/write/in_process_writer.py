@@ -93,7 +93,7 @@ class PutWriter:
 
     def submit(self, batch: Batch) -> None:
         self._cut = {}
-        if self._buffers.begins_with_ranges(batch.ranges):
+        if self._buffers.has_next_ranges(batch.ranges):
             self._cut[batch.number] = list(self._buffers.pop_ranges(batch.ranges))
         self._writer.submit(batch)
 

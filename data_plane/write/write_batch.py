@@ -171,7 +171,10 @@ class BatchRows:
             self._transformed = _transformed_rows(plan, batch, self._rejected, outlets)
         routing = plan.source.routing
         if routing is None or plan.shaping.transform is not None:
-            self._only, tombstones = table_of_start(plan, batch), plan.source.deletes_by_tombstone
+            self._only, tombstones = (
+                table_of_start(plan, batch),
+                plan.source.primary_deletes_by_tombstone,
+            )
         else:
             self._routing, tombstones = routing, bool(routing.keys)
             self._tables = BatchTables(plan, batch)
@@ -222,7 +225,12 @@ class BatchRows:
         quarantined = self._rejected.finish()
         results = self._prefilter.partition_results(*self._record_and_delete_counts())
         return BatchWritten(
-            self._batch.number, results, own, quarantined, secondary, self._ignored_field_counts()
+            self._batch.number,
+            results,
+            own,
+            quarantined,
+            secondary,
+            self._ignored_counts_by_description(),
         )
 
     def discard(self) -> None:
@@ -317,7 +325,7 @@ class BatchRows:
         ]
         return (*new, *evolving)
 
-    def _ignored_field_counts(self) -> Mapping[str, int]:
+    def _ignored_counts_by_description(self) -> Mapping[str, int]:
         """Return how many records have fields that become no column (SCHEMA-6).
 
         They are counted by a text for people: the table, if there are many, and the joined paths.

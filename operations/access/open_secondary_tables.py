@@ -41,7 +41,7 @@ class FilledTables:
 
     def read_table(self, name: str) -> tuple[LoadedReader, TableView]:
         """Return a reader of the table as it is now, and its view. Raises what loading raises."""
-        reader = self._tables.open_reader_for_commit(name)
+        reader = self._tables.open_committable_reader(name)
         return reader, reader.view()
 
     def open_table(self, name: str) -> SecondaryTable:

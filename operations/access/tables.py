@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History
 from headgate.coordinator.recovery import record_to_resume_from
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.dropped_table_detection import require_never_filled_unless_restart
+from headgate.runtime.dropped_table_detection import require_table_never_filled_before
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_tables_read_only
 
 
@@ -94,7 +94,7 @@ def find_start_error_of_missing_table(settings: SinkSettings) -> StopSink | None
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        require_never_filled_unless_restart(settings)
+        require_table_never_filled_before(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):

@@ -63,14 +63,14 @@ from headgate.operations.audit.source_compare import (
     check_shared_rows,
     check_skipped_and_quarantined,
     compare_partition,
-    count_commits_of_stateful_query,
+    count_query_commits_off_ranges,
     count_rows_of_all_sinks,
     describe_totals,
     find_comparable_ranges_and_unproven,
     find_missing_records,
     find_offsets_moved_past,
     find_offsets_never_read_below,
-    find_rewound_offsets,
+    find_offsets_rewound_by_operator,
     find_sink_start_offsets,
     topics_of_other_sinks,
 )
@@ -135,7 +135,7 @@ def audit(
             # The fault may only have been expired or compacted away during the audit: look again.
             if report and not (report.findings or overtaken):
                 return report
-            moved = overtaken or tables.reader.has_moved()
+            moved = overtaken or tables.reader.has_table_changed()
             if tries_left and moved:
                 continue
             if report:
@@ -221,7 +221,7 @@ class SinkAudit:
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._note_deleted_rows(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
-        self._free_rows = count_commits_of_stateful_query(self._history)
+        self._free_rows = count_query_commits_off_ranges(self._history)
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
@@ -255,11 +255,11 @@ class SinkAudit:
         if not self._settings.replaces_primary_rows:
             self._examine_row_count()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
-        if self._keyed.takes_all_records:
-            self._keyed.examine_commits_and_rows(primary)
+        if self._keyed.is_single_keyed_table:
+            self._keyed.register_and_examine_table(primary)
             self._add_keyed_conclusions()
 
-    def _was_decided_since(self, delivered: CommitRecord | None) -> bool:
+    def _has_ledger_decided_since(self, delivered: CommitRecord | None) -> bool:
         """Return whether a delivery is of a transaction that the ledger decided after it was read.
 
         One that it does not name now either was never decided, or the ledger went back.
@@ -358,7 +358,7 @@ class SinkAudit:
                 f"the quarantine cannot be read here: {self._unread_quarantine}: which records are "
                 "there instead of in a table is unknown"
             )
-        self._report_expired_commits(record)
+        self._report_expired_pending_commits(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
@@ -425,7 +425,7 @@ class SinkAudit:
             self._may_have_lost[topic] = known is not False
         return self._may_have_lost[topic]
 
-    def _report_expired_commits(self, record: CommitRecord) -> None:
+    def _report_expired_pending_commits(self, record: CommitRecord) -> None:
         """PENDING-8: whether a table that is gone had received what expired is unknown."""
         known = self._secondaries | {self._quarantine.history.uuid if self._quarantine else ""}
         for pending_commit in self._find_expired_undelivered(record):
@@ -460,13 +460,13 @@ class SinkAudit:
     def _record_columns(self) -> _PlaceColumns:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
         places = self._settings.table.record_columns
-        if self._keyed.takes_all_records:
+        if self._keyed.is_single_keyed_table:
             columns = (places.topic, places.partition, places.offset)
             return _PlaceColumns(columns, self._settings.source.topics[0])
         return _PlaceColumns(places.coordinate_columns, "")
 
     def _scan_primary(self) -> TableRecords | None:
-        if self._keyed.takes_all_records:
+        if self._keyed.is_single_keyed_table:
             self._keyed.examine_keys(self._primary)
             self._add_keyed_conclusions()
             if self._primary.damaged:
@@ -487,7 +487,9 @@ class SinkAudit:
                 self._reader,
                 columns,
                 self._primary.damaged,
-                into=TableRecords(rewound=find_rewound_offsets(self._allowed), begins=self._begins),
+                into=TableRecords(
+                    rewound=find_offsets_rewound_by_operator(self._allowed), begins=self._begins
+                ),
                 on_progress=self._on_progress,
                 sinks_of_foreign_files=find_files_of_other_sinks(
                     self._files, self._history, self._settings.name
@@ -497,7 +499,7 @@ class SinkAudit:
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
-        self._report_files_of_several_sinks()
+        self._report_files_of_unknown_sinks()
         if is_comparable := sum(partition.requested for partition in seen.partitions.values()):
             self._unproven.append(f"{is_comparable} rows came again because offsets were set back")
         self._note_rows_without_coordinates(seen.foreign_rows, self._history)
@@ -518,7 +520,9 @@ class SinkAudit:
 
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
         """Examine every table that the ledger has filled."""
-        seen = TableRecords(rewound=find_rewound_offsets(self._allowed), begins=self._begins)
+        seen = TableRecords(
+            rewound=find_offsets_rewound_by_operator(self._allowed), begins=self._begins
+        )
         columns = self._settings.tables.record_columns.coordinate_columns
         if columns is None:
             self._unproven.append(
@@ -549,7 +553,7 @@ class SinkAudit:
         )
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._find_expired_undelivered(record)
-        self._put_again = self._find_replayed_records(tables)
+        self._put_again = self._find_records_replayed_from_quarantine(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0
@@ -590,7 +594,7 @@ class SinkAudit:
         try:
             return self._examine_secondary(table, columns, seen)
         except Exception as error:
-            if isinstance(error, FileNotFoundError) and table.reader.has_moved():
+            if isinstance(error, FileNotFoundError) and table.reader.has_table_changed():
                 raise FileRemovedMeanwhile(f"of table {name}: {error}") from error
             self._unread[name] = translate_table_error(error, f"table {name} cannot be read")
             return _Received(0, is_complete=False)
@@ -604,13 +608,13 @@ class SinkAudit:
         self.overtaken |= table.drop_findings_of_files_removed_since(self._tables.open_for_reading)
         self._files += table.files
         self._note_deleted_rows(history)
-        if decided_since := self._was_decided_since(history.current_record):
+        if decided_since := self._has_ledger_decided_since(history.current_record):
             assert history.current_record is not None
             for at, end in history.current_record.offsets.items():
                 self._ends_decided_since[at] = max(end, self._ends_decided_since.get(at, 0))
         self._secondaries.add(history.uuid)
         if keyed := self._keyed.is_keyed(name):
-            self._keyed.examine_commits_and_rows(table)
+            self._keyed.register_and_examine_table(table)
             self._keyed.examine_keys(table)
             if decided_since:  # its rows are newer than any replay of what the ledger had decided
                 self._keyed.tables[name].whole, self.overtaken = False, True
@@ -643,7 +647,7 @@ class SinkAudit:
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
         delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
-        again = self._remark_and_count_replayed_rows(name, delivered)
+        again = self._remark_and_count_quarantine_replays(name, delivered)
         if (
             history.current_record
             and history.current_record.replayed
@@ -653,7 +657,9 @@ class SinkAudit:
         rows = sum(record.records for record in delivered) - again + pending
         return _Received(rows, is_complete=history.complete and not decided_since)
 
-    def _remark_and_count_replayed_rows(self, name: str, delivered: Sequence[CommitRecord]) -> int:
+    def _remark_and_count_quarantine_replays(
+        self, name: str, delivered: Sequence[CommitRecord]
+    ) -> int:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""
         again = sum(record.records for record in delivered if record.command == REPLAY)
         if again:
@@ -675,7 +681,7 @@ class SinkAudit:
             self._remarks.append(f"{name}: {rows} rows expired, and were delivered after all")
         return came
 
-    def _find_replayed_records(
+    def _find_records_replayed_from_quarantine(
         self, tables: Mapping[str, TableAtRest]
     ) -> Mapping[TopicPartition, BitMap64]:
         replayed: dict[TopicPartition, BitMap64] = {}
@@ -694,7 +700,7 @@ class SinkAudit:
         )
         for name, mark in marks.items():
             try:
-                places = quarantine.places_for_table(name) if mark else ()
+                places = quarantine.replayable_places_for_table(name) if mark else ()
             except RetryLater:
                 raise
             except HeadgateError as error:  # a column that people renamed
@@ -705,7 +711,7 @@ class SinkAudit:
                     replayed.setdefault(place.at, BitMap64()).add(place.offset)
         return replayed
 
-    def _report_files_of_several_sinks(self) -> None:
+    def _report_files_of_unknown_sinks(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
         unknown = {
             SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
@@ -760,7 +766,7 @@ class SinkAudit:
         seen: TableRecords | None,
         source: SourceEvidence,
     ) -> None:
-        one = self._keyed.takes_all_records
+        one = self._keyed.is_single_keyed_table
         ranges = self._find_ranges_noting_unproven(
             source, record, keyed_spans, seen if one else None
         )
@@ -819,7 +825,7 @@ class SinkAudit:
                 lambda records: self._on_progress("source records", records, 0),
             )
         except (RetryLater, ConfigurationError) as error:
-            what = "asked" if self._keyed.takes_all_records else "compared"
+            what = "asked" if self._keyed.is_single_keyed_table else "compared"
             self._unproven.append(f"the source was not {what}: {error.message}")
             return SourceEvidence()
         missing = find_offsets_moved_past(self._history, self._allowed)
@@ -953,7 +959,7 @@ class SinkAudit:
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
         if self._keyed.takes_all_of_topic(at.topic):  # whatever was put again is in the replay
-            seen, again = seen if self._keyed.takes_all_records else None, None
+            seen, again = seen if self._keyed.is_single_keyed_table else None, None
         elif witness is not None and self._keyed.may_take_topic(at.topic):
             witness = replace(witness, offsets=self._keyed.offsets_outside_keyed_tables(at))
         deleted, gone = (
@@ -993,7 +999,7 @@ class SinkAudit:
         topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
         witnesses: Mapping[TopicPartition, SourceOffsets] = source.witnesses
         what = "hold as many rows as the source has records"
-        if self._keyed.takes_all_records:
+        if self._keyed.is_single_keyed_table:
             witnesses = self._keyed.source_offsets_of_replay(witnesses, self._compacted)
             what = "count each record that the source has of them"
         findings, compared, unproven = check_commits_and_count_compared(
@@ -1017,10 +1023,12 @@ class SinkAudit:
 
     def _prove_completeness(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
-        if self._keyed.takes_all_records:
+        if self._keyed.is_single_keyed_table:
             return not self._findings and self._keyed.proves_completeness(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
-        if self._keyed.not_there or self._untold:  # no partition counts what that may hide as lost
+        if (
+            self._keyed.unexamined_tables_with_records or self._untold
+        ):  # no partition counts what that may hide as lost
             return False
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)

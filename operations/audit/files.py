@@ -179,7 +179,7 @@ def missing_file_finding(file: LiveFile) -> Finding:
 def _check_file(reader: TableReader, file: LiveFile) -> Finding | None:
     """Read the size and, for Parquet, the footer. Raises ``Unreachable`` without an answer."""
     try:
-        size, rows = reader.size_and_rows(file)
+        size, rows = reader.stored_size_and_rows(file)
     except FileNotFoundError:
         return missing_file_finding(file)
     except PermissionError:

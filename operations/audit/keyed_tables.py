@@ -274,13 +274,13 @@ class KeyedTables:
     """By topic, which was compared whole, the records that are of no keyed table."""
 
     @property
-    def not_there(self) -> set[str]:
+    def unexamined_tables_with_records(self) -> set[str]:
         """Return keyed tables that the source has records of, and that could not be examined."""
         led = {name for others in self.others.values() for name in others.not_replayed}
         return led - self.tables.keys()
 
     @property
-    def takes_all_records(self) -> bool:
+    def is_single_keyed_table(self) -> bool:
         """Return whether the sink has one table, and that has a key: all records go there."""
         return bool(self.settings.table.key)
 
@@ -301,21 +301,21 @@ class KeyedTables:
         """Return whether records of the topic may go to a keyed table."""
         if not self.settings.has_keyed_table:
             return False
-        return self.takes_all_records or may_lead_to_keyed_table(
+        return self.is_single_keyed_table or may_lead_to_keyed_table(
             self.settings.tables.routing, topic
         )
 
     def keyed_tables_of_topic(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
-        if self.takes_all_records or not self.tables:
+        if self.is_single_keyed_table or not self.tables:
             return set(self.tables)
         routing = self.settings.tables.routing
         return {name for name in self.tables if may_lead_to_table(routing, topic, name)}
 
     def takes_all_of_topic(self, topic: str) -> bool:
         """Return whether all records of the topic go to one keyed table."""
-        if self.takes_all_records or not self.settings.has_keyed_table:
-            return self.takes_all_records
+        if self.is_single_keyed_table or not self.settings.has_keyed_table:
+            return self.is_single_keyed_table
         target = self.settings.tables.routing.table_of_topic(topic)
         return target is not None and self.is_keyed(target.table)
 
@@ -324,7 +324,7 @@ class KeyedTables:
         known = self.tables.get(pending_commit.table)
         return known is not None and pending_commit.secondary != known.history.uuid
 
-    def examine_commits_and_rows(self, table: AuditedTable) -> None:
+    def register_and_examine_table(self, table: AuditedTable) -> None:
         """Examine the table's commits and rows; not every format shows which rows were deleted."""
         reader, history, files = table.reader, table.history, table.files
         name, damaged = history.table, bool(table.damaged)
@@ -422,7 +422,7 @@ class KeyedTables:
                 source_replay.read_source(
                     lambda records: self.on_progress("source records", records, 0),
                     make_split=None
-                    if self.takes_all_records
+                    if self.is_single_keyed_table
                     else lambda plan, batch: RoutedSplit(plan, batch, ends, others),
                 )
                 for name, number in numbers.items():
@@ -433,7 +433,7 @@ class KeyedTables:
                 self.conclusions.unproven += [
                     f"{name}: {records} records of the source lead to it, and it cannot be compared"
                     for name, records in sorted(others.not_replayed.items())
-                    if name in self.not_there
+                    if name in self.unexamined_tables_with_records
                 ]
 
     @contextmanager
@@ -541,7 +541,7 @@ class KeyedTables:
 
     def _add_conclusions(self, name: str, added: Conclusions) -> None:
         conclusions = self.conclusions
-        prefix = "" if self.takes_all_records else f"{name}: "  # nobody asks which one
+        prefix = "" if self.is_single_keyed_table else f"{name}: "  # nobody asks which one
         conclusions.findings += [
             replace(f, evidence=f"{prefix}{f.evidence}") for f in added.findings
         ]

@@ -97,7 +97,7 @@ def check_quarantine(
                 table, at_rest, primary, on_progress, routed=bool(settings.tables)
             )
         except FileNotFoundError as error:
-            if not at_rest.reader.has_moved():
+            if not at_rest.reader.has_table_changed():
                 raise
             raise FileRemovedMeanwhile(f"of the quarantine: {error}") from error
         evidence.overtaken = table.drop_findings_of_files_removed_since(tables.open_for_reading)

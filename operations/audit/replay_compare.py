@@ -329,7 +329,7 @@ class _Slice:
         self._note_fault_of_last_records(Fault.CROSSED, crossed_keys)
         own, known = own & ~puzzling, known & ~puzzling
         doubtful = self._flag_last_records_below(self._source.doubtful)
-        former = self._note_and_flag_former_deletes(known, doubtful)
+        former = self._note_and_flag_doubtful_deletes(known, doubtful)
         own, known = own & ~former, known & ~former
         right = known.copy()
         at = self._place[known]
@@ -361,7 +361,7 @@ class _Slice:
             is_below |= (self._last_sources == source) & (self._last_offsets < end)
         return is_below
 
-    def _note_and_flag_former_deletes(self, known: Flags, doubtful: Flags) -> Flags:
+    def _note_and_flag_doubtful_deletes(self, known: Flags, doubtful: Flags) -> Flags:
         """Return which rows their keys' last records left, although such deletes remove rows
         now."""
         former = known.copy()

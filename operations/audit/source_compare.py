@@ -24,7 +24,7 @@ from headgate.operations.audit.table_records import EXAMPLES_MAX, SeenOffsets, T
 EVERYTHING = 2**63
 
 
-def count_commits_of_stateful_query(history: History) -> int:
+def count_query_commits_off_ranges(history: History) -> int:
     """Return how many commits of a Spark query hold rows that are not one or none per offset.
 
     What such a query makes of its records, and in which batch, is its own: it remembers (QUERY-15).
@@ -108,7 +108,7 @@ def find_offsets_moved_past(
     return dict(missing)
 
 
-def find_rewound_offsets(moves: Sequence[OffsetMove]) -> dict[TopicPartition, BitMap64]:
+def find_offsets_rewound_by_operator(moves: Sequence[OffsetMove]) -> dict[TopicPartition, BitMap64]:
     """Return offsets that a person told the sink to read again."""
     again: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
     for move in moves:

@@ -264,7 +264,7 @@ class AuditedTable:
         Returns whether there were any: the rest of what was read does not fit then.
         """
         found = any(finding.what == "file-missing" for finding in self.findings)
-        if not found or not self.reader.has_moved():
+        if not found or not self.reader.has_table_changed():
             return False
         with open_now(self.history.table) as now:
             removed = self.damaged - {file.path for file in now.reader.live_files()}

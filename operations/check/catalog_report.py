@@ -66,7 +66,7 @@ def _open_and_describe_trial(
     Raises ``NotChecked``.
     """
     tables = stack.enter_context(open_tables_read_only(settings))
-    catalog = tables.supports_catalog().catalog
+    catalog = tables.require_catalog_format().catalog
     namespace = settings.table.identifier.rpartition(".")[0]
     trial = CatalogTrial(catalog, namespace, f"headgate_check_{secrets.token_hex(4)}")
     if not trial.may_have_namespace():

@@ -40,7 +40,7 @@ from headgate.kafka.cluster_queries import (
 )
 from headgate.kafka.consumer_group import require_accepted_group_settings
 from headgate.kafka.control_topic import require_fitting_topic_if_present, will_use_append_time
-from headgate.kafka.record_fetch import check_batch_consumer
+from headgate.kafka.record_fetch import try_batch_consumer_and_describe
 from headgate.kafka.token_providers import unverified_claims_of
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka_connection import open_reachable_source_topics
@@ -66,7 +66,7 @@ from headgate.operations.check.table import (
 from headgate.operations.http.app import require_server_library
 from headgate.operations.http.certificates import load_tls_context_if_configured
 from headgate.operations.java_installation import java_version, require_java
-from headgate.operations.many_tables.list import check_routes
+from headgate.operations.many_tables.list import describe_routes_and_collisions
 from headgate.runtime.configuration_comparison import (
     SIGNS_MISSED,
     find_participants_with_other_file,
@@ -213,7 +213,7 @@ def _ask_about_receivers(
 
 
 def _ask_about_routes(questions: Questions, settings: SinkSettings) -> None:
-    questions.ask("routes", lambda: check_routes(settings))
+    questions.ask("routes", lambda: describe_routes_and_collisions(settings))
     if settings.tables.has_keyed_table:
         questions.ask("keys", lambda: check_keys(settings))
 
@@ -355,7 +355,7 @@ def _check_batch_consumer(settings: SinkSettings) -> str:
     if not found:
         raise NotChecked("there is no topic yet that it could read")
     at = TopicPartition(min(found), 0)
-    return check_batch_consumer(settings.kafka, at, 2 * ANSWER_S_MAX)
+    return try_batch_consumer_and_describe(settings.kafka, at, 2 * ANSWER_S_MAX)
 
 
 def _check_control_topic(

@@ -147,7 +147,7 @@ def _check_reading_source(settings: SinkSettings) -> str:
 
 def _create_trial_topic(trial: ClusterTrial, advice: _Advice) -> str:
     try:
-        refused = trial.create_and_list_refused_settings()
+        refused = trial.create_topic_and_list_refused_settings()
     except HeadgateError as error:
         remedy = ""
         if isinstance(error, MissingRights):
@@ -173,7 +173,7 @@ def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) ->
     questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
     questions.ask("topic settings", lambda: _check_topic_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
-    questions.ask("batch consumer", trial.check_batch_consumer)
+    questions.ask("batch consumer", trial.try_batch_consumer_and_describe)
     questions.ask("transactions", lambda: _check_transactions(trial, advice))
     questions.ask("rebalance: classic", lambda: _check_classic_rebalance(trial))
     questions.ask("rebalance: consumer", lambda: _check_consumer_rebalance(trial, advice))

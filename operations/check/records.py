@@ -20,7 +20,7 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
-from headgate.data_plane.formats.registry.frames import has_glue_frame, header_framer_of
+from headgate.data_plane.formats.registry.frames import has_glue_frame, record_framer_with_headers
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table
 from headgate.kafka.record_samples import read_newest_records
@@ -59,7 +59,7 @@ def check_records(settings: SinkSettings) -> str:
     ]
     descriptions = []
     for name in names:
-        reading = header_framer_of(settings.format.options, settings.format.key_options)
+        reading = record_framer_with_headers(settings.format.options, settings.format.key_options)
         records = read_newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
         descriptions.append(
             check_envelopes_of_values(settings, name, [value for _, value in records])

@@ -19,7 +19,7 @@ from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.registry_auth_settings import REGISTRY_AUTH
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_creation_allowed, declaration_of
-from headgate.config.table_format_registry import spark_session_conf
+from headgate.config.table_format_registry import spark_conf_for_format_commits
 from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import (
     CatalogRefused,
@@ -65,7 +65,7 @@ from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.maintenance.row_expiry import HOUR_MS, WAIT_MS
 from headgate.tables.iceberg.maintenance.snapshot_selection import snapshot_retention
-from headgate.tables.storage.local_file_io import local_folder_path
+from headgate.tables.storage.local_file_io import local_path_of_encoded_uri
 from headgate.tables.storage.object_stores import file_io_properties
 from headgate.tables.storage.store_write_check import require_writable_store
 
@@ -140,7 +140,7 @@ class TableCheck:
         catalog = self._settings.catalog
         try:
             with open_tables_read_only(self._settings) as tables:
-                tables.supports_catalog()
+                tables.require_catalog_format()
                 tables.atomic_commits()
         except TableMissing as error:
             if not self._settings.table.create:
@@ -156,7 +156,7 @@ class TableCheck:
         try:
             with open_tables_read_only(self._settings) as tables:
                 if self.has_catalog:
-                    self._found = tables.supports_catalog().load_table(tables.name)
+                    self._found = tables.require_catalog_format().load_table(tables.name)
                     self._layout = file_schema_of(self._found)
                 else:
                     self._layout = tables.file_schema(tables.name)
@@ -178,7 +178,7 @@ class TableCheck:
     def _require_creatable(self) -> None:
         try:
             with open_tables_read_only(self._settings) as tables:
-                require_creatable_table(self._settings, tables.supports_catalog().catalog)
+                require_creatable_table(self._settings, tables.require_catalog_format().catalog)
         except TableMissing:
             require_creatable_table(self._settings)
 
@@ -227,7 +227,7 @@ class TableCheck:
         with open_tables_read_only(self._settings) as tables:
             lock = tables.format_with_external_lock
             assert lock is not None, "asked only of formats that have one"
-            return lock.reach_lock(tables.table_spec_of(tables.name))
+            return lock.probe_lock(tables.table_spec_of(tables.name))
 
     def check_quarantine(self) -> str:
         """Check that it exists and can be filled, and is the one that the sink has filled."""
@@ -302,7 +302,7 @@ class TableCheck:
 
     def _check_location(self, location: str) -> str:
         require_writable_location(location)
-        if (folder := local_folder_path(location)) is not None:
+        if (folder := local_path_of_encoded_uri(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
         path = require_writable_store(self._file_io_properties(location), location)
@@ -316,24 +316,28 @@ class TableCheck:
         if self._has_only_local_executor():
             return "tasks run on this machine, and see the same as this process"
         _, location = self._storage_locations()
-        if local_folder_path(location) is not None:
+        if local_path_of_encoded_uri(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
-        from headgate.data_plane.spark.executor_store_check import require_store_from_executors
+        from headgate.data_plane.spark.executor_store_check import (
+            check_store_by_executors_and_describe,
+        )
 
         properties = self._file_io_properties(location)
         return self._ask_executors(
-            lambda session: require_store_from_executors(session, properties, location)
+            lambda session: check_store_by_executors_and_describe(session, properties, location)
         )
 
     def check_executor_tokens(self) -> str:
         """Let Spark's executors ask for the tokens that they need in a batch."""
         if self._has_only_local_executor():
             return "tasks run on this machine, and ask with the same files as this process"
-        from headgate.data_plane.spark.executor_store_check import require_tokens_from_executors
+        from headgate.data_plane.spark.executor_store_check import (
+            check_tokens_by_executors_and_describe,
+        )
 
         kafka, registry = self._settings.kafka, self._settings.format.options
         return self._ask_executors(
-            lambda session: require_tokens_from_executors(
+            lambda session: check_tokens_by_executors_and_describe(
                 session, kafka, registry.get(REGISTRY_AUTH, "")
             )
         )
@@ -347,7 +351,7 @@ class TableCheck:
         return not spark.remote and master.partition("[")[0] == "local"
 
     def _ask_executors(self, question: Callable[[OpenSession], str]) -> str:
-        if spark_session_conf(self._settings) is not None:
+        if spark_conf_for_format_commits(self._settings) is not None:
             raise NotChecked("this command's only JVM reads the table, and has no executors")
         from headgate.data_plane.spark.session import open_session
 
@@ -528,7 +532,7 @@ def check_quarantine(
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)
     found = f"{wanted.table} exists ({settings.table_type_of(wanted.table)}, UUID {uuid})"
-    if local_folder_path(layout.location) is not None:
+    if local_path_of_encoded_uri(layout.location) is not None:
         return found  # its rights were looked at
     path = require_writable_store(
         file_io_properties(dict(layout.storage), layout.location), layout.location
@@ -544,7 +548,7 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
     which = "next" if name == settings.quarantine.table else "first"
     try:
         with open_tables_read_only(settings) as tables:
-            found = tables.supports_catalog(name)
+            found = tables.require_catalog_format(name)
             try:
                 table = found.load_table(name)
             except TableMissing:

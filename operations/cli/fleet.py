@@ -83,9 +83,7 @@ def apply(
     plan_change = plan_apply(wanted, prune=prune)
     if check:
         _require_changed_files_would_work(settings, plan_change)
-    lines = _make_change_and_return_lines(
-        settings, plan_change, dry_run=dry_run, creates_topics=True
-    )
+    lines = _make_and_print_change(settings, plan_change, dry_run=dry_run, creates_topics=True)
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
     click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
@@ -239,7 +237,7 @@ def show_sink_file(ctx: click.Context, sink: str) -> None:
 # -------------------------------------------------------------------------------------- changing
 
 
-def _make_change_and_return_lines(
+def _make_and_print_change(
     settings: WorkerSettings,
     plan_change: FleetPlanner,
     *,
@@ -300,7 +298,7 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Fle
 def _make_change_and_report(
     settings: WorkerSettings, plan_change: FleetPlanner, *, dry_run: bool
 ) -> None:
-    if not _make_change_and_return_lines(settings, plan_change, dry_run=dry_run):
+    if not _make_and_print_change(settings, plan_change, dry_run=dry_run):
         click.echo("nothing to change: the specs say so already")
 
 

@@ -19,7 +19,7 @@ from headgate.control_protocol.table_format import PredicateDeletion
 from headgate.control_protocol.table_history import TableReader
 from headgate.operations.access.tables import open_every_table
 from headgate.operations.audit.quarantine import COLUMNS
-from headgate.operations.control.maintain import waiter_for_recent_commit
+from headgate.operations.control.maintain import wait_for_calm_after_commit
 from headgate.operations.control.operator_claim import current_actor, try_announce_command
 from headgate.operations.control.set_offsets import require_claimable_record
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
@@ -87,7 +87,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
             each.deletion.require_deletable()
         for each in every:
             unsettled = each.deletion.delete_and_return_doubt(
-                waiter_for_recent_commit(tables, each.table)
+                wait_for_calm_after_commit(tables, each.table)
             )
             if unsettled:
                 raise DeletionUnsettled(
@@ -107,7 +107,7 @@ def _open_deletions(
 ) -> Iterator[tuple[SinkTables, list[_TableDeletion]]]:
     """Yield each table with its deletion, and what is pending. Raises as ``plan_deletion``."""
     with open_tables_read_only(settings) as opened:
-        opened.supports_row_deletion()
+        opened.require_row_deletion_format()
         _require_settings_allow_deletion(opened, asked)
         record = require_claimable_record(settings, opened.reader.view())
         pending = opened.read_undelivered_commits(record)
@@ -185,7 +185,7 @@ def _keyed_tables_error(tables: str) -> DeletionRefused:
 def _deletion_from_table(tables: SinkTables, table: str, predicate: str) -> PredicateDeletion:
     columns = _record_coordinate_columns(tables, table)
     spec, sink = tables.table_spec_of(table), tables.settings.name
-    return tables.supports_row_deletion().row_deletion(
+    return tables.require_row_deletion_format().row_deletion(
         spec, sink, predicate, asked_by=current_actor(), coordinate_columns=columns
     )
 

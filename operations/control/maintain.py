@@ -37,7 +37,7 @@ def maintain(
     that is not maintained, and what reading the sink's own table raises.
     """
     with open_tables_read_only(settings) as opened:
-        catalog = opened.supports_maintenance().catalog
+        catalog = opened.require_maintained_format().catalog
         with closing(opened.open_primary()) as primary:
             view = primary.read()
         known, suspended = tables_to_maintain(settings, view), suspension_reasons(view)
@@ -62,7 +62,7 @@ def maintain(
                     beside=places.other_locations(name),
                     unread=tuple(places.unread),
                     dry_run=dry_run,
-                    quiet=waiter_for_recent_commit(opened, name),
+                    quiet=wait_for_calm_after_commit(opened, name),
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
@@ -80,7 +80,7 @@ def _maintain_table(one: Round, steps: Collection[str]) -> None:
             call()
 
 
-def waiter_for_recent_commit(tables: SinkTables, table: str) -> Callable[[], None]:
+def wait_for_calm_after_commit(tables: SinkTables, table: str) -> Callable[[], None]:
     """Return a function that waits until a live sink has committed, at most half an interval ago.
 
     Its next commit is then half an interval away, or more. A sink that has not committed for two
@@ -88,7 +88,7 @@ def waiter_for_recent_commit(tables: SinkTables, table: str) -> Callable[[], Non
     """
     settings, maintained, spec = (
         tables.settings,
-        tables.supports_maintenance(),
+        tables.require_maintained_format(),
         tables.table_spec_of(table),
     )
     calm_s = settings.coordinator.commit_interval_ms / 2000

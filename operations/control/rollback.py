@@ -236,7 +236,7 @@ def plan_rollback(
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
     with open_tables_read_only(settings) as opened:
-        format_ = opened.supports_rollback()
+        format_ = opened.require_rollback_format()
         if not look_only:
             require_no_running_participants(settings)
         with closing(opened.open_primary()) as primary:
@@ -356,7 +356,7 @@ def make_rollback_branches(settings: SinkSettings, plan: RollbackPlan, branch: s
     Raises as ``SupportsRollback.make_branch``.
     """
     with open_tables_read_only(settings) as tables:
-        format_ = tables.supports_rollback()
+        format_ = tables.require_rollback_format()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
                 format_.make_branch(tables.table_spec_of(each.table), branch, each.target, KEPT_MS)

@@ -62,7 +62,7 @@ def fleet_page(known: Known, choice: Choice) -> str:
     """Return the list of sinks, those that need somebody first, then the worst lag first."""
     fleet = known.fleet
     chosen = [
-        sink for sink in sort_by_urgency(fleet.sinks.values()) if _is_sink_chosen(sink, choice)
+        sink for sink in sort_by_urgency(fleet.sinks.values()) if _matches_filter(sink, choice)
     ]
     pages = max(1, -(-len(chosen) // ROWS_PER_PAGE))
     number = min(max(1, choice.number), pages)
@@ -74,7 +74,7 @@ def fleet_page(known: Known, choice: Choice) -> str:
         f'<p class="pale">{sinks} on {_count_text(alive, "worker")}</p>',
         _staleness_html(known),
         _unowned_slots_html(known),
-        _choice_links(fleet, choice),
+        _filter_links(fleet, choice),
         _search_form(choice),
         _sink_table(shown, known.now_ms),
         _page_links(len(chosen), len(fleet.sinks), pages, replace(choice, number=number)),
@@ -133,7 +133,7 @@ def sort_by_urgency(sinks: Iterable[SinkView]) -> list[SinkView]:
     return sorted(sinks, key=rank)
 
 
-def _is_sink_chosen(sink: SinkView, choice: Choice) -> bool:
+def _matches_filter(sink: SinkView, choice: Choice) -> bool:
     if choice.kind and choice.kind not in _filter_kinds_of(sink):
         return False
     words = choice.text.casefold().split()
@@ -161,7 +161,7 @@ def _filter_kinds_of(sink: SinkView) -> set[str]:
     return kinds
 
 
-def _choice_links(fleet: FleetView, choice: Choice) -> str:
+def _filter_links(fleet: FleetView, choice: Choice) -> str:
     counts: Counter[str] = Counter()
     for sink in fleet.sinks.values():
         counts.update(_filter_kinds_of(sink))

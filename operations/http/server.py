@@ -80,7 +80,7 @@ class _Waiting:
         self._of_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
-    def add_caller(self, caller: _Caller) -> None:
+    def add_or_renew_caller(self, caller: _Caller) -> None:
         self.remove_caller(caller)
         self._until[caller] = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
         self._of_address[caller.address] += 1
@@ -169,7 +169,7 @@ class _Caller:
         self.drop: Callable[[], object] = self.close_connection
         self._waiting, self._is_whole = waiting, is_whole
         asyncio.get_running_loop().add_reader(taken.fileno(), self._on_readable)
-        waiting.add_caller(self)
+        waiting.add_or_renew_caller(self)
         # It has mostly spoken by now, and a turn of the loop may take long.
         self._on_readable()
 
@@ -218,7 +218,7 @@ class _Connection(H11Protocol):
         # Before uvicorn goes on to a request that came behind this one; also where the connection
         # is being closed, because a client that does not read would keep it open for ever.
         if self in self.connections:
-            self._waiting.add_caller(self._caller)
+            self._waiting.add_or_renew_caller(self._caller)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -80,7 +80,7 @@ from headgate.tables.iceberg.connector_commits import (
     BranchFiles,
     find_missing_files,
     has_connector_mark,
-    read_files_ever_on_branch,
+    read_connector_branch_history,
     to_written_file,
 )
 from headgate.tables.iceberg.connector_fence import (
@@ -302,7 +302,7 @@ def _find_tables_of_connector(
 def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
     mark = connector_position_property(connector.control_topic, connector.group)
     try:
-        table = tables.supports_catalog().load_table(name)
+        table = tables.require_catalog_format().load_table(name)
     except HeadgateError:  # nothing was announced for it: it is somebody else's
         return False
     return has_connector_mark(table, tables.settings.table.branch, mark)
@@ -312,9 +312,9 @@ def _plan_takeover_of_table(tables: SinkTables, name: str, read: _Read) -> Fille
     connector, settings = read.connector, tables.settings
     with closing(tables.open_table(name)) as opened:
         view = opened.read()
-    table = tables.supports_catalog().load_table(name)
+    table = tables.require_catalog_format().load_table(name)
     mark = connector_position_property(connector.control_topic, connector.group)
-    files = read_files_ever_on_branch(table, settings.table.branch, mark)
+    files = read_connector_branch_history(table, settings.table.branch, mark)
     _require_fit_table(settings, view, files)
     log = ControlLog(
         [a.announcement_for_table(name) for a in read.told],
@@ -430,7 +430,7 @@ def _with_adopted_files(
 ) -> FilledTable:
     """TAKEOVER-8: add what was announced for this table, after looking at each file."""
     name = filled_table.view.table
-    table = tables.supports_catalog().load_table(name)
+    table = tables.require_catalog_format().load_table(name)
     wanted = {**filled_table.plan.outstanding, **filled_table.plan.lost}
     uuid_ = str(table.metadata.table_uuid)
     entries: dict[str, AnnouncedFile] = {}
@@ -649,7 +649,7 @@ def carry_out_handback_to_connector(settings: SinkSettings, way: WayBack) -> Non
         for view in way.fenced:
             assert view.record is not None, "only tables of the sink are fenced"
             sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-            record = view.record.next_without_rows(claim.transaction, sender)
+            record = view.record.next_without_records(claim.transaction, sender)
             _commit_to_table_or_raise(tables, CommitAttempt(view, record, fence=mark))
     write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 

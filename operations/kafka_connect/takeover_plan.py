@@ -121,7 +121,7 @@ class _Judged:
     halves: list[Announcement] = field(default_factory=list)
     by_mark: int = 0
 
-    def judge_whether_in_table(self, announced: Announcement) -> bool:
+    def judge_and_sort_missing_files(self, announced: Announcement) -> bool:
         """TAKEOVER-4: all of its files are in the branch's history, or the mark speaks for them."""
         missing = {path: n for path, n in announced.files.items() if path not in self.history.ever}
         if not missing:
@@ -150,7 +150,7 @@ def plan_takeover(
     also adds what the connector lost.
     """
     judged = _Judged(history)
-    present = [judged.judge_whether_in_table(each) for each in log.announcements]
+    present = [judged.judge_and_sort_missing_files(each) for each in log.announcements]
     told = _group_by_partition(log.announcements, present)
     moved = [
         text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)

@@ -86,7 +86,7 @@ def list_tables(settings: SinkSettings) -> TablesReport:
                 pending.get(pending_commit.table, 0) + pending_commit.record_count
             )
         decided = count_decided_rows_by_table(settings.quarantine, history)
-        named = _tables_of_topics(settings.tables, record)
+        named = _tables_decided_by_topic(settings.tables, record)
         described = {
             name: _to_filled_table_or_error(name, table, pending.get(name, 0))
             for name, table in open_tables_one_by_one(opened, history, named)
@@ -106,10 +106,13 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         )
 
 
-def _tables_of_topics(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
+def _tables_decided_by_topic(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
     """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
-    return {target.table for target in tables.routing.winning_tables_of_topics(topics).values()}
+    return {
+        target.table
+        for target in tables.routing.tables_of_topics_without_collisions(topics).values()
+    }
 
 
 def _with_state_of_ledger(
@@ -157,7 +160,7 @@ def _to_filled_table(name: str, table: TableAtRest, pending: int) -> FilledTable
     )
 
 
-def check_routes(settings: SinkSettings) -> str:
+def describe_routes_and_collisions(settings: SinkSettings) -> str:
     """Return each route with topics that it takes, and colliding names.
 
     Raises as ``open_reachable_source_topics``.
@@ -194,7 +197,7 @@ def _describe_routes(tables: TablesSettings, topics: list[str]) -> Iterator[str]
 
 def _describe_collisions(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
     routing = tables.routing
-    winners = routing.winning_tables_of_topics(topics)
+    winners = routing.tables_of_topics_without_collisions(topics)
     for topic in topics:
         target = routing.table_of_topic(topic)
         if target and topic not in winners:

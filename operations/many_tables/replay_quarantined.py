@@ -141,7 +141,7 @@ class _ReplaySession:
 
     def replay_table(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""
-        places: Sequence[Place] = self._quarantine.places_for_table(name)
+        places: Sequence[Place] = self._quarantine.replayable_places_for_table(name)
         given = ReplayedTable(name)
         while True:
             _, view = self._tables.require_table_as_sink_left_it(name)
@@ -173,7 +173,7 @@ class _ReplaySession:
         )
         if self._quarantine.head == before.head:
             return places
-        there = self._quarantine.places_for_table(name)
+        there = self._quarantine.replayable_places_for_table(name)
         if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
             named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
             raise DeletedMeanwhile(

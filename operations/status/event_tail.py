@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.columns import Struct, describe_changes
+from headgate.control_protocol.columns import Struct, describe_schema_growth
 from headgate.control_protocol.errors import LogDiscontinuity
 from headgate.control_protocol.events import (
     AbortCommit,
@@ -133,9 +133,8 @@ def describe_event(event: Event) -> str:
         case Notice():
             return _describe_notice(event)
         case Proposal(table=table, columns=columns, records=records):
-            return (
-                f"{table}: {', '.join(describe_changes(Struct(), columns))} for {records} records"
-            )
+            growth = ", ".join(describe_schema_growth(Struct(), columns))
+            return f"{table}: {growth} for {records} records"
         case Tables(tables=tables, answers=answers):
             now = ", ".join(f"{table.table} schema {table.schema_id}" for table in tables)
             return f"{now}; {len(answers)} proposals answered"

@@ -20,8 +20,8 @@ from headgate.runtime.fleet.fleet_topics import FleetReader, change_fleet
 from headgate.runtime.fleet.fleet_view import (
     FleetRecords,
     FleetView,
+    find_shared_worker_names,
     find_stale_state_keys,
-    names_of_two_workers,
     outdated_specs,
 )
 from headgate.runtime.fleet.outage_log import OutageLog
@@ -89,7 +89,7 @@ class Balancer:
             due_s = now_s + EVERY_S
             self._read_trouble.end_outage()
             fleet = reader.current_view()
-            self._log_names_of_two_workers(names_of_two_workers(reader.records, wall_ms()))
+            self._log_shared_worker_names(find_shared_worker_names(reader.records, wall_ms()))
             present = _incarnations_taking_sinks(fleet)
             if present != workers:
                 workers, rests_until_s = present, now_s + RESTS_S
@@ -101,7 +101,7 @@ class Balancer:
         producer.flush(1.0)
         self._state_trouble.log_or_end_outage_of_producer(producer)
 
-    def _log_names_of_two_workers(self, names: Sequence[str]) -> None:
+    def _log_shared_worker_names(self, names: Sequence[str]) -> None:
         """Say what nobody else notices without ``worker.static_member``: each overwrites what the
         other tells."""
         for name in names:

@@ -394,7 +394,7 @@ WORKER_GONE_MS = 3_600_000
 """A worker that is lost is shown for so long."""
 
 
-def names_of_two_workers(records: FleetRecords, now_ms: int) -> list[str]:
+def find_shared_worker_names(records: FleetRecords, now_ms: int) -> list[str]:
     """Return names that several workers have lately told by, in turn."""
     return sorted(name for name, ms in records.back_ms.items() if now_ms - ms < STALE_MS)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from headgate.config.cleartext_secrets import find_keys_with_cleartext_secrets
 from headgate.config.load import parse_with_document, read_text
-from headgate.config.setting_types import Reading, reading_references
+from headgate.config.setting_types import Reading, resolving_references
 from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -85,7 +85,7 @@ def require_valid_sink_file(path: Path, text: str, reading: Reading) -> SinkName
         raise ConfigurationError(
             f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a spec has no more room"
         )
-    with reading_references(reading):
+    with resolving_references(reading):
         settings, document = parse_with_document(path, text)
     if clear := find_keys_with_cleartext_secrets(document):
         raise SecretInClear(

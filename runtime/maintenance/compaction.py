@@ -43,7 +43,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     sink_data_folder,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import boottime_s
-from headgate.tables.iceberg.pending_manifests import require_rewritable_files_per_partition
+from headgate.tables.iceberg.pending_manifests import group_rewritable_files_by_partition
 from headgate.tables.iceberg.upsert.position_deletes import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
@@ -105,7 +105,7 @@ def rewrite_pending_files(
     """
     choice = Choice(
         None,
-        require_rewritable_files_per_partition(table, manifests, deleted_positions),
+        group_rewritable_files_by_partition(table, manifests, deleted_positions),
         frozenset(),
         (),
         0,

@@ -269,7 +269,7 @@ class Round:
             self.table,
             ages,
             beside=self.beside,
-            deciding=partial(read_primary_tags, self.settings)
+            deciding=partial(read_last_primary_tag_moves, self.settings)
             if self.settings.has_quarantine_of_other_format
             else None,
         )
@@ -305,7 +305,7 @@ class Round:
             )
 
 
-def read_primary_tags(settings: SinkSettings) -> PrimaryTags:
+def read_last_primary_tag_moves(settings: SinkSettings) -> PrimaryTags:
     """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
     with open_tables_read_only(settings) as tables:
         history = tables.reader.history(_LAST)

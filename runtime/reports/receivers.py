@@ -125,7 +125,7 @@ class TopicReceiver:
         self._sender = sender
 
     def send(self, key: str, body: Mapping[str, Any]) -> None:
-        self._sender.require_topic()
+        self._sender.require_topic_id()
         self._sender.send([OutgoingRecord(key.encode(), json.dumps(body).encode())])
 
     def close(self) -> None:

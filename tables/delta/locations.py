@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.tables.storage.file_io import SCHEMES
-from headgate.tables.storage.local_file_io import local_folder_path
+from headgate.tables.storage.local_file_io import local_path_of_encoded_uri
 
 _S3_OPTIONS = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
@@ -22,7 +22,7 @@ _REQUEST_S, _CONNECT_S = 15.0, 3.0
 
 def require_supported_location(location: str) -> None:
     """Raise ``ConfigurationError`` unless a version can be put there if absent."""
-    folder = local_folder_path(location)
+    folder = local_path_of_encoded_uri(location)
     if folder is None and location.partition("://")[0] not in SCHEMES:
         raise ConfigurationError(
             f"table.location cannot be {location!r} for a Delta table",
@@ -45,7 +45,7 @@ def require_supported_location(location: str) -> None:
 
 def storage_options(location: str, storage: Mapping[str, str]) -> dict[str, str]:
     """Return delta-rs's options; on S3 versions are put by conditional writes, with time limits."""
-    if local_folder_path(location) is not None:
+    if local_path_of_encoded_uri(location) is not None:
         return {}
     options = {ours: storage[name] for name, ours in _S3_OPTIONS.items() if name in storage}
     if storage.get("s3.endpoint", "").startswith("http://"):

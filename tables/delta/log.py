@@ -120,18 +120,18 @@ class Log:
         except UnicodeDecodeError as error:
             raise log_unreadable_error(path, error) from error
 
-    def walk_back_from_head(self, head: int) -> Iterator[LogEntry | None]:
+    def walk_effective_versions_back(self, head: int) -> Iterator[LogEntry | None]:
         """Yield versions from the head to the first, without those that a restore undid.
 
         The last one is ``None`` if the way back is not known any more.
         """
-        return walk_back_from_head_with(self.read_entry, head)
+        return walk_effective_versions_back_with(self.read_entry, head)
 
 
-def walk_back_from_head_with(
+def walk_effective_versions_back_with(
     read: Callable[[int], LogEntry | None], head: int
 ) -> Iterator[LogEntry | None]:
-    """Do the same as ``Log.walk_back_from_head``, with any way to read an entry."""
+    """Do the same as ``Log.walk_effective_versions_back``, with any way to read an entry."""
     version: int | None = head
     while version is not None and version >= 0:
         entry = read(version)

@@ -31,7 +31,7 @@ from headgate.tables.delta.protocol_trial import (
 from headgate.tables.delta.unsupported_years import year_check_for
 from headgate.tables.storage.file_io import is_s3_files, open_file_io
 from headgate.tables.storage.file_store import Folder, open_folder
-from headgate.tables.storage.local_file_io import local_folder_path
+from headgate.tables.storage.local_file_io import local_path_of_encoded_uri
 
 _FEATURES = frozenset(
     (
@@ -65,14 +65,14 @@ class DeltaLocation:
 
     @classmethod
     def from_spec(cls, spec: TableSpec) -> DeltaLocation:
-        folder = local_folder_path(spec.location)
+        folder = local_path_of_encoded_uri(spec.location)
         location = spec.location if folder is None else f"file://{folder}"
         return cls(spec.name, location.rstrip("/"), spec.storage)
 
     @property
     def uri(self) -> str | Path:
         """Return the location for delta-rs, which takes addresses as well as plain paths."""
-        return local_folder_path(self.location) or self.location
+        return local_path_of_encoded_uri(self.location) or self.location
 
     @property
     def storage_options(self) -> dict[str, str]:

@@ -45,7 +45,7 @@ class DeltaReader:
     def view(self) -> TableView:
         return self._view
 
-    def has_moved(self) -> bool:
+    def has_table_changed(self) -> bool:
         return self._place.load_table().version() != self._table.version()
 
     def columns(self) -> Sequence[str]:
@@ -84,7 +84,7 @@ class DeltaReader:
             for add in entry.add_actions
         ]
 
-    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+    def stored_size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         size = len(self._files.new_input(file.path))
         if not file.parquet or size != file.size_bytes:
             return size, file.records
@@ -143,7 +143,7 @@ class DeltaReader:
     def _walk_log(self, newest: Newest | None = None) -> Walk:
         """Walk the versions; each takes a request, and only its digest is kept."""
         walk = Walk(self._live_paths if newest is None else ())
-        for entry in self._log.walk_back_from_head(self._table.version()):
+        for entry in self._log.walk_effective_versions_back(self._table.version()):
             if entry is None:
                 break
             walk.add_entry(entry)

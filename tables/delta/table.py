@@ -79,7 +79,7 @@ _CommitProperties = Mapping[str, str]
 _Write = Callable[..., None]
 
 
-def _write_by_delta_rs(table: DeltaTable, *arguments: Any, **named: Any) -> None:
+def _create_write_transaction(table: DeltaTable, *arguments: Any, **named: Any) -> None:
     table.create_write_transaction(*arguments, **named)
 
 
@@ -90,7 +90,7 @@ class DeltaSinkTable:
     """
 
     def __init__(
-        self, place: DeltaLocation, sink: SinkName, write: _Write = _write_by_delta_rs
+        self, place: DeltaLocation, sink: SinkName, write: _Write = _create_write_transaction
     ) -> None:
         self._place = place
         self._sink = sink
@@ -192,7 +192,7 @@ class DeltaSinkTable:
     def _find_layout_by_schema_id(self, table: DeltaTable, schema_id: int) -> _Columns | None:
         """Return columns that the table has or had: any process may deliver decided files."""
         if schema_id not in self._layouts:
-            for entry in self._log.walk_back_from_head(table.version()):
+            for entry in self._log.walk_effective_versions_back(table.version()):
                 for schema, partitions in entry.schemas_and_partitions if entry else ():
                     number = schema_id_of_parts(schema, partitions)
                     columns = columns_from_delta(self._place.name, schema)
@@ -234,7 +234,7 @@ class DeltaSinkTable:
         """
         way: list[_CommitProperties | None] = []
         lineage: Lineage | None = None
-        for entry in self._log.walk_back_from_head(head):
+        for entry in self._log.walk_effective_versions_back(head):
             way.append(entry.commit_properties if entry else None)
             if entry is None:
                 lineage = lineage or Lineage.UNDECIDABLE

@@ -147,7 +147,7 @@ class HudiCommits:
         try:
             meta = java.load_meta_client()
             view, unkept = self._build_view(config, java, meta)
-            lost_lock_detection.require_keyed_as_before(
+            lost_lock_detection.require_same_keying_and_buckets(
                 view, self._place, self._sink, lambda: java.latest_slices(meta)
             )
             if stores_copy and unkept:

@@ -94,7 +94,7 @@ _LOW = "0000"
 in 15 of a hundred of these."""
 
 
-def require_keyed_as_before(
+def require_same_keying_and_buckets(
     view: TableView,
     place: HudiLocation,
     sink: SinkName,

@@ -55,7 +55,7 @@ class HudiReader:
     def view(self) -> TableView:
         return self._view
 
-    def has_moved(self) -> bool:
+    def has_table_changed(self) -> bool:
         return open_table(self._place, self._sink).read_without_writing().head != self._view.head
 
     def columns(self) -> Sequence[str]:
@@ -103,7 +103,7 @@ class HudiReader:
             for path, rows in self._paths_and_rows_of_instant(instant)
         ]
 
-    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+    def stored_size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._has_log_files:
             return file.size_bytes, file.records
         name = name_below(self._place.location, file.path)

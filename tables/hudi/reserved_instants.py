@@ -91,7 +91,7 @@ class Reservations:
         for marker in self._marker_names(marked):
             inside = marker.removeprefix(f"{marked}/").partition(_MARKER)[0]
             if inside not in committed_paths:
-                self._remove_with_reference(inside, marker)
+                self._remove_if_present_with_reference(inside, marker)
 
     def remove_late_uncommitted_files(
         self, find_committed_files: Callable[[str], Collection[str] | None]
@@ -110,10 +110,10 @@ class Reservations:
             if file in map(_file_name_of, theirs):
                 there.append(note)
             else:
-                self._remove_with_reference(self._folder.read(note).decode(), note)
+                self._remove_if_present_with_reference(self._folder.read(note).decode(), note)
         self._folder.remove_quietly(there)
 
-    def _remove_with_reference(self, file: str, reference: str) -> None:
+    def _remove_if_present_with_reference(self, file: str, reference: str) -> None:
         """Remove a file, if it exists, and then what refers to it."""
         if next(self._folder.file_sizes([file])) is not None:
             self._folder.remove_quietly([file])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.tables.storage.file_io import SCHEMES
-from headgate.tables.storage.local_file_io import local_folder_path
+from headgate.tables.storage.local_file_io import local_path_of_encoded_uri
 
 _LOCAL = "file://"
 _S3, _HADOOPS_S3 = "s3://", "s3a://"
@@ -33,7 +33,7 @@ _PROVIDERS = "org.apache.hadoop.fs.s3a."
 
 def require_supported_location(location: str) -> str:
     """Return where a table lies: ``file:///...`` or ``s3://...``. Raises ``ConfigurationError``."""
-    if (folder := local_folder_path(location)) is not None:
+    if (folder := local_path_of_encoded_uri(location)) is not None:
         if ANY not in location and ".." not in folder.parts:
             return f"{_LOCAL}{folder}"
     elif location.partition("://")[0] in SCHEMES:

@@ -110,7 +110,7 @@ class HudiFormat(TableFormat):
 
         return HudiReader(HudiLocation.from_spec(spec), sink)
 
-    def reach_lock(self, spec: TableSpec) -> str:
+    def probe_lock(self, spec: TableSpec) -> str:
         """See ``table_format.SupportsLock``."""
         return check_lock_server(spec.name, HudiLocation.from_spec(spec).settings)
 

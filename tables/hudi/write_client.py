@@ -35,7 +35,7 @@ _MADE_BY = "0000"
 """Prefix of the instants that created the metadata table."""
 
 
-def find_ghost_instants(
+def find_instants_only_in_metadata_table(
     timeline: Any, metadata_timeline: Any, condemned: Collection[str]
 ) -> frozenset[str]:
     """Return ghosts; before the timeline, only condemned ones differ from what was archived."""
@@ -208,11 +208,11 @@ class HudiJava:
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
     def read_ghost_instants(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
-        """H8: as ``find_ghost_instants``."""
+        """H8: as ``find_instants_only_in_metadata_table``."""
         written = self._metadata_timeline()
         if written is None:
             return frozenset()
-        return find_ghost_instants(meta.getActiveTimeline(), written, condemned)
+        return find_instants_only_in_metadata_table(meta.getActiveTimeline(), written, condemned)
 
     # ------------------------------------------------------------------------------------- writing
 

@@ -133,7 +133,7 @@ class AtomicDeliveries:
             self._apart = True
             reason = f"several tables were delivered to together: {error!r}"
             return lambda _table, _call: Unknown(reason)
-        return IcebergTable.settle_confirmed_call
+        return IcebergTable.find_outcome_after_joint_commit
 
 
 def _prepare_or_deliver(delivery: Delivery) -> PreparedCommit | CommitOutcome:

@@ -117,11 +117,13 @@ def load_catalog(
     try:
         if jvm is not None:
             kind = require_supported_java_type(name, properties)
-            return _install_own_file_io(
+            return _patch_catalog_io_and_metadata(
                 JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s)
             )
         told = {**properties, **({"init_catalog_tables": "false"} if read_only else {})}
-        return _install_own_file_io(_catalog_opener(name, told, timeout_s)(), read_only=read_only)
+        return _patch_catalog_io_and_metadata(
+            _catalog_opener(name, told, timeout_s)(), read_only=read_only
+        )
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = translate_catalog_error(error, f"catalog {name!r} cannot be opened")
         raise type(failure)(
@@ -309,7 +311,7 @@ def install_own_metadata_writer(catalog: Catalog) -> MetadataFiles:
     return files
 
 
-def _install_own_file_io(catalog: Catalog, *, read_only: bool = False) -> Catalog:
+def _patch_catalog_io_and_metadata(catalog: Catalog, *, read_only: bool = False) -> Catalog:
     """Give the tables of the catalog on S3 our files, wherever it asks for some.
 
     With ``read_only``, tables on this machine have them, too.

@@ -58,7 +58,7 @@ class _ReadManifest(NamedTuple):
     has_equality_deletes: bool
 
 
-def read_files_ever_on_branch(table: Table, branch: str, mark: str) -> BranchFiles:
+def read_connector_branch_history(table: Table, branch: str, mark: str) -> BranchFiles:
     """Read the branch's history. Raises what storage raises."""
     snapshots = snapshots_by_id(table.metadata)
     ref = next_parent_ref(table.metadata, branch)

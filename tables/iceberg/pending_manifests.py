@@ -280,7 +280,7 @@ def _staged_manifests_with_epochs(table: Table, root: str) -> Iterator[tuple[str
 # Data files that only expired pending commits name, as files that can be rewritten (SUSPEND-6).
 
 
-def require_rewritable_files_per_partition(
+def group_rewritable_files_by_partition(
     table: Table, manifests: Iterable[str], dead_positions: Mapping[str, BitMap64]
 ) -> tuple[tuple[CandidateFile, ...], ...]:
     """Return the files of each partition of the table.

@@ -126,7 +126,7 @@ class IcebergReader:
             ((snapshot.snapshot_id, summary_properties_of(snapshot)) for snapshot in line),
         )
 
-    def has_moved(self) -> bool:
+    def has_table_changed(self) -> bool:
         now = self.table.catalog.load_table(self.table.name())  # refresh() would move this one, too
         return now.metadata_location != self.table.metadata_location
 
@@ -166,7 +166,7 @@ class IcebergReader:
         with self._naming_table_in_errors():
             return _newly_dead_row_count(self.table.io, snapshot) if snapshot else None
 
-    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+    def stored_size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """By one request on S3, which includes the footer, unless that is unusually long."""
         import pyarrow.parquet as pq  # slow to import, and not needed by every command
 
@@ -200,7 +200,7 @@ class IcebergReader:
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
-    def end_offsets_of_doubtful_deletes(self) -> Offsets | Anywhere:
+    def end_offsets_of_former_delete_choice(self) -> Offsets | Anywhere:
         name = on_delete_property(self._sink)
         before = DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
         return Anywhere.ANYWHERE if before is None else before

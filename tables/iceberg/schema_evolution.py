@@ -32,7 +32,7 @@ from headgate.control_protocol.columns import (
     Path,
     Struct,
     Type,
-    describe_changes,
+    describe_schema_growth,
     struct_from_json,
 )
 from headgate.control_protocol.schema_evolution import (
@@ -106,7 +106,7 @@ def plan_evolution(metadata: TableMetadata, columns: Struct, *, readd_dropped: b
         schema_id=newest + 1,
         identifier_field_ids=list(schema.identifier_field_ids),
     )
-    changes = describe_changes(now, columns_of(new))
+    changes = describe_schema_growth(now, columns_of(new))
     return Evolution(metadata, new, changes, refused, building.added)
 
 

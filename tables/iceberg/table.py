@@ -485,7 +485,7 @@ class IcebergTable:
             return Unknown(repr(error))
         return self._outcome_after_success(call, answer.metadata, answer.metadata_location)
 
-    def settle_confirmed_call(self, call: PreparedCommit) -> CommitOutcome:
+    def find_outcome_after_joint_commit(self, call: PreparedCommit) -> CommitOutcome:
         """Find out what became of a call that was confirmed only together with others."""
         try:
             table = self.load()

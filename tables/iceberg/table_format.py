@@ -65,7 +65,7 @@ class IcebergFormat(TableFormat):
         self._memory: IndexMemory | None = None
         self._lock = Lock()
 
-    def for_coordinator(self) -> IcebergFormat:
+    def with_fresh_commit_locks(self) -> IcebergFormat:
         # Locks of an earlier coordinator may be held by its last call, which hangs.
         return IcebergFormat(self.catalog)
 
@@ -161,7 +161,7 @@ class IcebergFormat(TableFormat):
     def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.load_table(spec.name), sink, spec.branch)
 
-    def open_reader_for_commit(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
+    def open_committable_reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
         return IcebergReader(self.open(spec, sink).load(), sink, spec.branch)
 
     def open_readers(

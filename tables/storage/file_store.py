@@ -20,7 +20,7 @@ from headgate.tables.storage.file_io import (
     open_file_io,
     without_timeouts,
 )
-from headgate.tables.storage.local_file_io import local_folder_path
+from headgate.tables.storage.local_file_io import local_path_of_encoded_uri
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 from headgate.tables.storage.stored_file import StoredFile
 
@@ -76,7 +76,7 @@ def new_unique_name(name: str) -> str:
 
 def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
     """Return what is at ``file:///...`` or ``s3://...``; ``storage`` has the keys of the store."""
-    if (path := local_folder_path(location)) is not None:
+    if (path := local_path_of_encoded_uri(location)) is not None:
         return _LocalFolder(location, path)
     files = open_file_io(storage, location)
     assert is_s3_files(files), f"{location} is neither on this machine nor on S3"
@@ -207,7 +207,7 @@ def folder_names_in(files: FileIO, root: str) -> list[str]:
     """Return the names of the folders directly below this one, on S3 and on this machine."""
     if is_s3_files(files):
         return files.list_folder_names(root)
-    folder = local_folder_path(root)
+    folder = local_path_of_encoded_uri(root)
     if folder is None or not folder.is_dir():
         return []
     return [each.name for each in folder.iterdir() if each.is_dir()]

@@ -67,7 +67,7 @@ def local_file_path(location: str) -> Path | None:
 # Tells which locations of tables are folders of this machine.
 
 
-def local_folder_path(location: str) -> Path | None:
+def local_path_of_encoded_uri(location: str) -> Path | None:
     """Return the folder of a location on this machine, ``None`` for any other."""
     if location.startswith("/"):
         return Path(location)

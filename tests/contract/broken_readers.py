@@ -141,7 +141,7 @@ def all_came_at_once(right: Any, *args: Any) -> list[LiveFile]:
 
 @broken(
     TESTS.test_the_live_files_and_rows_are_those_that_were_committed,
-    (FolderReader, "size_and_rows"),
+    (FolderReader, "stored_size_and_rows"),
 )
 def another_size(right: Any, *args: Any) -> tuple[int, int]:
     """A file is said to be longer than it is."""
@@ -197,14 +197,14 @@ def looks_again(right: Any, self: Any, sink: Any, versions: Any) -> TableView:
 
 @broken(
     TESTS.test_a_reader_notices_that_the_table_moved_and_shows_it_as_it_was,
-    (FolderReader, "has_moved"),
+    (FolderReader, "has_table_changed"),
 )
 def always_moves(right: Any, *args: Any) -> bool:
     """The table is always said to have moved."""
     return True
 
 
-@broken(TESTS.test_a_reader_notices_what_other_sinks_commit, (FolderReader, "has_moved"))
+@broken(TESTS.test_a_reader_notices_what_other_sinks_commit, (FolderReader, "has_table_changed"))
 def the_sink_alone_moves_it(right: Any, self: Any) -> bool:
     """Only the sink's own commits are noticed."""
     return self.folder.view(self.sink, self.folder.versions()).tag != self.view().tag

@@ -535,7 +535,7 @@ def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
         n for each in scanned for batch in each.batches() for n in batch.column(0).to_pylist()
     ]
     assert (count, sorted(numbers)) == (2, [1, 1, 1, 7, 7, 7])
-    assert not reader.has_moved()
+    assert not reader.has_table_changed()
 
 
 def rows_of(found: Any) -> list[tuple[int, int]]:

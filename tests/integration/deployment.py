@@ -324,12 +324,12 @@ class Deployment:
     def table(self) -> Iterator[Table]:
         """The table as it is now, for somebody else's changes."""
         with open_tables_read_only(self.settings) as tables:
-            yield tables.supports_catalog().load_table(tables.name)
+            yield tables.require_catalog_format().load_table(tables.name)
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
         with open_tables_read_only(self.settings) as tables:
-            yield tables.supports_catalog().catalog
+            yield tables.require_catalog_format().catalog
 
     def metadata_files(self) -> set[str]:
         """The names of all versions of the table's metadata."""

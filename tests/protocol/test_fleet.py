@@ -33,8 +33,8 @@ from headgate.runtime.fleet.fleet_view import (
     FleetView,
     ObservedRecord,
     build_fleet_view,
+    find_shared_worker_names,
     find_stale_state_keys,
-    names_of_two_workers,
     outdated_specs,
 )
 from headgate.runtime.fleet.sink_life import DesiredState, LifeState
@@ -328,7 +328,7 @@ def test_fleet_4_two_workers_of_one_name_tell_in_turn_and_one_that_starts_again_
     records = FleetRecords()
     for time_ms, each in enumerate(incarnations):
         records.take_record(told(worker(incarnation=each), time_ms))
-    assert names_of_two_workers(records, at_ms) == found
+    assert find_shared_worker_names(records, at_ms) == found
 
 
 @given(st.permutations([0, 1, 2, 3]))

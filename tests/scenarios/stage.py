@@ -288,10 +288,10 @@ class Scribe(NodeLog):
         super().__init__(node)
         self._stage = node.stage
 
-    def append_without_steps(self, envelopes: Sequence[Envelope]) -> None:
+    def append_without_death_points(self, envelopes: Sequence[Envelope]) -> None:
         at = self._stage.log.end
         try:
-            super().append_without_steps(envelopes)
+            super().append_without_death_points(envelopes)
             fate = ""
         except HeadgateError as error:
             fate = f"   <- {type(error).__name__}"

@@ -15,7 +15,7 @@ from support import folder_kind
 
 from headgate.control_protocol.columns import (
     Struct,
-    describe_changes,
+    describe_schema_growth,
     struct_from_json,
     struct_to_json_without_ids,
 )
@@ -67,7 +67,7 @@ def _table(page: Any) -> Any:
                 return EvolvedTable(now)
             before = self.folder.columns
             growth = grow_columns(before, columns)
-            done = describe_changes(before, growth.columns)
+            done = describe_schema_growth(before, growth.columns)
             if done:
                 version = {
                     "files": [],

@@ -94,7 +94,10 @@ class ReaderContract:
             assert row_count_of(reader) == sum(rows for _, rows in came)
             live = reader.live_files()
             for file in live:
-                assert reader.size_and_rows(file) == (file.size_bytes, file.records)
+                assert reader.stored_size_and_rows(file) == (
+                    file.size_bytes,
+                    file.records,
+                )
             named = {(file.path, file.records): file.added_by for file in live}
             assert named == came or not {path for path, _ in named} & {path for path, _ in came}
             assert read_number_column(reader) == expected_number_column(brought)
@@ -141,7 +144,7 @@ class ReaderContract:
         view, brought = fill_table(world)
         with closing(world.reader()) as lazy, closing(world.reader()) as reader:
             before = read_all(reader)
-            assert not reader.has_moved()
+            assert not reader.has_table_changed()
             table, number = world.open(), len(brought)
             require_landed(
                 commit(
@@ -152,18 +155,18 @@ class ReaderContract:
                 )
             )
             for each, name in ((reader, "read before"), (lazy, "not read before")):
-                assert each.has_moved()
+                assert each.has_table_changed()
                 for was, now in zip(before, read_all(each), strict=True):
                     assert was == now, f"{name}: it is of the time when it was opened"
         with closing(world.reader()) as afresh:
             assert afresh.history().commits[-1].record == record(1, number, 90)
-            assert not afresh.has_moved()
+            assert not afresh.has_table_changed()
 
     def test_a_reader_notices_what_other_sinks_commit(self, world: ReaderWorld) -> None:
         fill_table(world)
         with closing(world.reader()) as reader:
             claim_table(world.open("other"), sink="other")
-            assert reader.has_moved()
+            assert reader.has_table_changed()
 
 
 class OthersReaderContract:

@@ -21,7 +21,7 @@ from headgate.data_plane.formats.avro.decoder import (
     Cursors,
     Flags,
     Positions,
-    end_of_value_or_unsound,
+    end_of_value_or_undecided,
 )
 from headgate.data_plane.formats.avro.schema import Avro
 from headgate.data_plane.formats.casting.counted_time_types import counted_type
@@ -62,7 +62,7 @@ def read_values(
     cursors = Cursors(buffer, faults, rows, begins)
     field = pa.field("", pa.struct(list(wanted))) if _may_be_record(avro_type) else wanted[0]
     result = _read_type(avro_type, field, cursors)
-    cursors.note_fault_and_rest(cursors.at < cursors.ends, "has extra bytes after its end")
+    cursors.note_fault_and_park(cursors.at < cursors.ends, "has extra bytes after its end")
     return result
 
 
@@ -100,7 +100,7 @@ def _read_record(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> p
         try:
             result = field_names.match_fields(field.type, avro_type.names)
         except field_names.TwoFields as error:
-            cursors.note_fault_and_rest(np.ones(len(cursors), np.bool_), str(error))
+            cursors.note_fault_and_park(np.ones(len(cursors), np.bool_), str(error))
             result = [None] * field.type.num_fields
         fields = {
             place: child
@@ -171,7 +171,7 @@ def _read_nullable(
 def _read_branch_numbers(avro_type: Avro, cursors: Cursors) -> Positions:
     branches = cursors.read_longs()
     wrong = (branches < 0) | (branches >= len(avro_type.children))
-    cursors.note_fault_and_rest(
+    cursors.note_fault_and_park(
         wrong, "holds a union's branch that the writer's schema does not have"
     )
     branches[wrong] = 0
@@ -212,13 +212,13 @@ def _locate_and_skip_items(
         if item.bytes_min == 0:
             wrong = np.zeros(len(cursors), np.bool_)
             wrong[open_] = taken[open_] > _EMPTY_ITEMS_MAX
-            cursors.note_fault_and_rest(
+            cursors.note_fault_and_park(
                 wrong, f"holds more than {_EMPTY_ITEMS_MAX} items of no bytes"
             )
             open_ = open_[~wrong[open_]]
         if len(open_) <= _FEW:
             for place in open_.tolist():
-                result = _locate_and_skip_valid_items(cursors, place, item, left)
+                result = _skip_items_of_one_value(cursors, place, item, left)
                 owners.append(np.full(len(result), place, np.int64))
                 begins.append(result)
         # Of few, only those have items left that stand before an invalid one.
@@ -241,14 +241,14 @@ def _locate_and_skip_items(
     return offsets, Cursors(cursors.buffer, cursors.faults, rows, begin[order])
 
 
-def _locate_and_skip_valid_items(
+def _skip_items_of_one_value(
     cursors: Cursors, owner: int, item: Avro, items_left: Positions
 ) -> Positions:
     """Return where the value's next valid items begin, and move the cursor after them."""
     at, end, raw = int(cursors.at[owner]), int(cursors.ends[owner]), cursors.buffer.raw
     begins: list[int] = []
     while len(begins) < items_left[owner]:
-        behind = end_of_value_or_unsound(item, raw, at, end)
+        behind = end_of_value_or_undecided(item, raw, at, end)
         if behind == UNSOUND:
             break
         begins.append(at)
@@ -264,18 +264,18 @@ def _read_block_counts(cursors: Cursors, which: Positions, item: Avro) -> Positi
     counts = inside.read_longs()
     sized = counts < 0
     if sized.any():
-        inside.note_fault_and_rest(
+        inside.note_fault_and_park(
             counts == np.iinfo(np.int64).min, "holds a block of senseless size"
         )
         counts = np.abs(counts)
         some = inside.select(sized)
         lengths = some.read_longs()
-        some.note_fault_and_rest(
+        some.note_fault_and_park(
             (lengths < 0) | (lengths > some.ends - some.at), "holds a block of senseless size"
         )
         inside.advance_to(sized, some)
     room = (inside.ends - inside.at) // max(1, item.bytes_min)
-    inside.note_fault_and_rest((counts > room) & (item.bytes_min > 0), "ends too early")
+    inside.note_fault_and_park((counts > room) & (item.bytes_min > 0), "ends too early")
     cursors.advance_to(which, inside)
     return np.where(inside.at >= inside.buffer.rest, 0, counts)
 
@@ -320,14 +320,14 @@ def _read_null(_: Avro, cursors: Cursors) -> pa.Array:
 
 def _read_boolean(_: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.take_bytes(1)[:, 0]
-    cursors.note_fault_and_rest(result > 1, "holds a boolean that is neither 0 nor 1")
+    cursors.note_fault_and_park(result > 1, "holds a boolean that is neither 0 nor 1")
     return pa.array(result == 1)
 
 
 def _read_int(avro_type: Avro, cursors: Cursors) -> pa.Array:
     result = cursors.read_longs()
     wrong = (result < _INT_MIN) | (result > _INT_MAX)
-    cursors.note_fault_and_rest(wrong, "holds an int of more than 32 bits")
+    cursors.note_fault_and_park(wrong, "holds an int of more than 32 bits")
     if wrong.any():
         result[wrong] = 0
     if avro_type.logical == "date":
@@ -347,7 +347,7 @@ def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
         return _time_count_or_plain_array(avro_type, result)
     if avro_type.logical.endswith("-millis"):
         wrong = (result < -_MILLIS_MAX) | (result > _MILLIS_MAX)
-        cursors.note_fault_and_rest(wrong, "holds a time out of range")
+        cursors.note_fault_and_park(wrong, "holds a time out of range")
         result = np.where(wrong, 0, result) * _MILLIS
     if avro_type.logical == "time-micros":
         return pa.array(result).view(pa.time64("us"))
@@ -395,7 +395,7 @@ def _read_bytes(avro_type: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _decimals_noting_too_wide(decoded: DecodedDecimals, cursors: Cursors) -> pa.Array:
-    cursors.note_fault_and_rest(decoded.too_wide, "holds a decimal of more than 38 digits")
+    cursors.note_fault_and_park(decoded.too_wide, "holds a decimal of more than 38 digits")
     return decoded.numbers
 
 
@@ -414,13 +414,13 @@ def _cut_slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Arr
 
 
 def _read_text(avro_type: Avro, cursors: Cursors) -> pa.Array:
-    return decode_text(_read_bytes(avro_type, cursors), cursors.note_fault_and_rest)
+    return decode_text(_read_bytes(avro_type, cursors), cursors.note_fault_and_park)
 
 
 def _read_enum(avro_type: Avro, cursors: Cursors) -> pa.Array:
     places = cursors.read_longs()
     wrong = (places < 0) | (places >= len(avro_type.names))
-    cursors.note_fault_and_rest(
+    cursors.note_fault_and_park(
         wrong, "holds an enum's symbol that the writer's schema does not have"
     )
     symbols = pa.array(avro_type.names, pa.large_string())

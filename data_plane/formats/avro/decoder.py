@@ -47,7 +47,7 @@ class Buffer:
         # The eight bytes that begin at each place, as one number.
         self.words = np.ndarray((len(self.raw) - 7,), "<u8", self.raw, 0, (1,))
 
-    def bytes_at_each_place(self, size: int) -> np.ndarray[Any, Any]:
+    def sliding_byte_windows(self, size: int) -> np.ndarray[Any, Any]:
         """Return the ``size`` bytes that begin at each place."""
         return np.ndarray((len(self.raw) - size + 1,), f"V{size}", self.raw, 0, (1,))
 
@@ -77,7 +77,7 @@ class Cursors:
         self.at[wanted] = others.at
         self.ends[wanted] = others.ends
 
-    def note_fault_and_rest(self, wrong: Flags, reason: str) -> None:
+    def note_fault_and_park(self, wrong: Flags, reason: str) -> None:
         """Note the records as bad, and put their cursors to rest: they read nothing more."""
         if wrong.any():
             self.faults.note(self.rows[wrong], reason)
@@ -86,15 +86,15 @@ class Cursors:
     def skip_bytes(self, lengths: Positions | int) -> None:
         """Skip bytes; negative lengths are a fault."""
         lengths = np.asarray(lengths, np.int64)
-        self.note_fault_and_rest(
+        self.note_fault_and_park(
             (lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro"
         )
         self.at += np.where(self.at >= self.buffer.rest, 0, lengths)
 
     def take_bytes(self, size: int) -> ByteArray:
         """Return the next ``size`` bytes of each: an array of two dimensions."""
-        self.note_fault_and_rest(self.ends - self.at < size, "ends too early")
-        result = self.buffer.bytes_at_each_place(size)[self.at].view(np.uint8).reshape(-1, size)
+        self.note_fault_and_park(self.ends - self.at < size, "ends too early")
+        result = self.buffer.sliding_byte_windows(size)[self.at].view(np.uint8).reshape(-1, size)
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
         return result
 
@@ -138,7 +138,7 @@ class Cursors:
             lengths[more] = 9 + goes_on
             beyond = np.zeros(len(self), np.bool_)
             beyond[more] = tenth > 1
-            self.note_fault_and_rest(beyond, "holds a number of more than 64 bits")
+            self.note_fault_and_park(beyond, "holds a number of more than 64 bits")
         return words, lengths
 
 
@@ -154,7 +154,7 @@ _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _WIDTHS = {"null": 0, "float": 4, "double": 8}
 
 
-def end_of_value_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+def end_of_value_or_undecided(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     """Return where the value that begins at ``at`` ends, at most ``end``; else ``UNSOUND``."""
     name = avro_type.type
     if name in _WIDTHS or name == "fixed":
@@ -162,14 +162,14 @@ def end_of_value_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> i
         return at if at <= end else UNSOUND
     if name == "record":
         for child in avro_type.children:
-            at = end_of_value_or_unsound(child, raw, at, end)
+            at = end_of_value_or_undecided(child, raw, at, end)
             if at == UNSOUND:
                 return UNSOUND
         return at
     if name == "boolean":
         return at + 1 if at < end and raw[at] <= 1 else UNSOUND
     if name in ("array", "map"):
-        return _end_of_blocks_or_unsound(avro_type, raw, at, end)
+        return _end_of_blocks_or_undecided(avro_type, raw, at, end)
     number, at = _read_long_and_end(raw, at, end)
     if at == UNSOUND or name == "long":
         return at
@@ -181,7 +181,7 @@ def end_of_value_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> i
         return at if 0 <= number < len(avro_type.names) else UNSOUND
     if not 0 <= number < len(avro_type.children):
         return UNSOUND
-    return end_of_value_or_unsound(avro_type.children[number], raw, at, end)
+    return end_of_value_or_undecided(avro_type.children[number], raw, at, end)
 
 
 def _read_long_and_end(raw: bytes, at: int, end: int) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def _read_long_and_end(raw: bytes, at: int, end: int) -> tuple[int, int]:
     return 0, UNSOUND
 
 
-def _end_of_blocks_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+def _end_of_blocks_or_undecided(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     item, text = avro_type.children[0], Avro("string")
     if item.bytes_min == 0 and avro_type.type == "array":
         return UNSOUND  # of no bytes: ``columns`` bounds how many may be claimed
@@ -209,7 +209,7 @@ def _end_of_blocks_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) ->
             return at
         for _ in range(count):
             if avro_type.type == "map":
-                at = end_of_value_or_unsound(text, raw, at, end)
-            at = end_of_value_or_unsound(item, raw, at, end) if at != UNSOUND else UNSOUND
+                at = end_of_value_or_undecided(text, raw, at, end)
+            at = end_of_value_or_undecided(item, raw, at, end) if at != UNSOUND else UNSOUND
             if at == UNSOUND:
                 return UNSOUND

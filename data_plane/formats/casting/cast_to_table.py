@@ -173,9 +173,9 @@ class _Column:
         shown = exact_casts.numbers_to_text(values) if self.as_text else values
         return exact_casts.cast(shown, self.type, self.unit)
 
-    def flag_suspects(self, values: pa.Array) -> Flags | None:
+    def guess_refused_values(self, values: pa.Array) -> Flags | None:
         asked = self.unit or self.as_text
-        return None if asked else exact_casts.flag_suspects(values, self.type)
+        return None if asked else exact_casts.guess_refused_values(values, self.type)
 
 
 def _cast_halving_on_error(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
@@ -190,7 +190,7 @@ def _cast_halving_on_error(values: pa.Array, column: _Column, at: _Place) -> pa.
     except (pa.ArrowException, ValueError, ArithmeticError) as error:
         if len(values) == 1:
             return _cast_refused_value(values, column, error, at)
-    suspects = column.flag_suspects(values)
+    suspects = column.guess_refused_values(values)
     if suspects is not None and 0 < suspects.sum() < len(values):
         return _cast_suspects_apart(values, suspects, column, at)
     half = len(values) // 2
@@ -219,7 +219,7 @@ def _cast_refused_value(
 ) -> pa.Array:
     target = column.type
     try:
-        return exact_casts.cast_refused_value(values, target, refusal, column.unit)
+        return exact_casts.recast_single_value(values, target, refusal, column.unit)
     except ValueError as reason:
         at.note_fault(np.ones(1, np.bool_), str(reason))
         return pa.nulls(1, target)

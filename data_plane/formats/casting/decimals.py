@@ -122,7 +122,7 @@ def unscaled_to_decimals(values: pa.Array) -> pa.Array:
     """
     scale = values.type.scale
     if not 0 <= scale <= _DIGITS_MAX:
-        return _decimals_of_arrow_scale(values.storage, scale)
+        return _rescale_to_arrow_range(values.storage, scale)
     stored = values.storage.fill_null(b"")
     offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
     data = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
@@ -151,7 +151,7 @@ def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
         yield places[alike], pa.ExtensionArray.from_storage(Unscaled(scale), part)
 
 
-def _decimals_of_arrow_scale(data: pa.Array, scale: int) -> pa.Array:
+def _rescale_to_arrow_range(data: pa.Array, scale: int) -> pa.Array:
     """Return bytes as decimals of a scale that Arrow has, zeros appended or removed.
 
     Raises ``ValueError`` beyond 38 digits.

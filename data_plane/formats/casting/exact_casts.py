@@ -1,6 +1,6 @@
 """Casts columns of single values between Arrow types, all or nothing, and never inexactly.
 
-``cast`` takes or refuses a whole column. ``cast_refused_value`` takes or refuses one value,
+``cast`` takes or refuses a whole column. ``recast_single_value`` takes or refuses one value,
 by the same rules (``cast_to_table`` lists them), including those that Arrow's casts do not know.
 """
 
@@ -50,9 +50,7 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
     """
     for test, convert in _CASTS:
         if test(values.type):
-            result = (
-                _cast_numbers_in_unit(values, target, unit) if unit else convert(values, target)
-            )
+            result = _cast_with_unit(values, target, unit) if unit else convert(values, target)
             break
     else:
         raise Impossible(f"{values.type} cannot go into a column of type {target}")
@@ -65,7 +63,7 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
     return result
 
 
-def _cast_numbers_in_unit(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
+def _cast_with_unit(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
     """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
     if pa_types.is_integer(kind) or pa_types.is_floating(kind) or pa_types.is_decimal(kind):
@@ -293,10 +291,10 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
 )
 
 
-def flag_suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
+def guess_refused_values(values: pa.Array, target: pa.DataType) -> Flags | None:
     """Guess which values made ``cast`` refuse the column; ``None`` if that cannot be seen.
 
-    The guess only saves time: ``cast_refused_value`` decides about them, ``cast`` about the others.
+    This only saves time: ``recast_single_value`` decides about them, ``cast`` about the others.
     """
     if isinstance(values.type, Counted):
         return None
@@ -326,7 +324,7 @@ def _is_readable(text: str | None, target: pa.DataType) -> bool:
     return True
 
 
-def cast_refused_value(
+def recast_single_value(
     value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = ""
 ) -> pa.Array:
     """Cast a column of one value that ``cast`` refused, if the rules accept it alone.

@@ -10,30 +10,37 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 
-def relabel(values: pa.Array, target: pa.DataType) -> pa.Array:
+def apply_extension_types(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Return ``values`` as ``target``, whose storage must equal that of the values throughout."""
     mask = values.is_null() if values.null_count else None
     if isinstance(target, pa.BaseExtensionType):
         stored = values.storage if isinstance(values, pa.ExtensionArray) else values
         return pa.ExtensionArray.from_storage(target, stored)
     if pa_types.is_struct(target):
-        inside = [relabel(values.field(at), field.type) for at, field in enumerate(target)]
+        inside = [
+            apply_extension_types(values.field(at), field.type) for at, field in enumerate(target)
+        ]
         if not inside:
             return values
         return pa.StructArray.from_arrays(inside, fields=list(target), mask=mask)
     if pa_types.is_map(target):
-        keys, items = relabel(values.keys, target.key_type), relabel(values.items, target.item_type)
+        keys, items = (
+            apply_extension_types(values.keys, target.key_type),
+            apply_extension_types(values.items, target.item_type),
+        )
         return pa.MapArray.from_arrays(values.offsets, keys, items, type=target, mask=mask)
     if pa_types.is_list(target) or pa_types.is_large_list(target):
-        items = relabel(values.values, target.value_type)
+        items = apply_extension_types(values.values, target.value_type)
         kind = pa.LargeListArray if pa_types.is_large_list(target) else pa.ListArray
         return kind.from_arrays(values.offsets, items, type=target, mask=mask)
     return values
 
 
-def relabel_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def apply_schema_by_position(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns, by position, under the schema's names."""
-    columns = [relabel(rows.column(at), field.type) for at, field in enumerate(schema)]
+    columns = [
+        apply_extension_types(rows.column(at), field.type) for at, field in enumerate(schema)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -42,12 +49,12 @@ def rows_from_python(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
     stored = _storage_schema(schema)
     if stored is schema:
         return pa.RecordBatch.from_pylist(list(values), schema)
-    return relabel_rows(pa.RecordBatch.from_pylist(list(values), stored), schema)
+    return apply_schema_by_position(pa.RecordBatch.from_pylist(list(values), stored), schema)
 
 
 def array_from_python(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Build a column from Python values, likewise."""
-    return relabel(pa.array(values, storage_type(data_type)), data_type)
+    return apply_extension_types(pa.array(values, storage_type(data_type)), data_type)
 
 
 @lru_cache(maxsize=64)

@@ -22,7 +22,7 @@ import pyarrow.types as pa_types
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
-from headgate.data_plane.formats.casting.relabel import relabel, rows_from_python
+from headgate.data_plane.formats.casting.relabel import apply_extension_types, rows_from_python
 from headgate.data_plane.formats.connect import schema_inference
 from headgate.data_plane.formats.connect.arrow_schema import (
     arrow_type_of_schema,
@@ -215,7 +215,7 @@ class ConnectJsonRecords:
             payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]
         stored = pa.schema(list(json_storage_type(kind)))
         read, bad = _decode_json(self._plain, payloads, stored)
-        records = relabel(read.to_struct_array(), kind)
+        records = apply_extension_types(read.to_struct_array(), kind)
         if single:
             records = records.field(0)
         faults = Faults()

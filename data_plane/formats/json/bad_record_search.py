@@ -99,10 +99,10 @@ def flag_suspect_records(
     Of the latter, a few may be listed wrongly. Control characters in strings pass; escapes that the
     parser gets wrong, and what is deeper than 64 levels, do not.
 
-    With ``fields``: also the marks of each value as in ``Loops.classify_json``, if the C code gives
-    them.
+    With ``fields``: also the marks of each value as in ``Loops.flag_json_objects``, if the C code
+    gives them.
     """
-    result = loops().classify_json(values, fields)
+    result = loops().flag_json_objects(values, fields)
     if result is not None:
         shown = result & 3
         marks = (result >> 2).astype(np.uint8) if fields else None
@@ -296,13 +296,13 @@ class BadRecordSearch:
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
             self._refuse_and_parse_rest(rows, suspects)
             return
-        if self._learn_spelling_once:
+        if self._learn_number_or_text_once:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
             self._parse_rows(part)
 
     @cached_property
-    def _learn_spelling_once(self) -> bool:
+    def _learn_number_or_text_once(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
     def _refuse_and_parse_rest(self, rows: Rows, suspects: dict[int, str]) -> None:

@@ -63,18 +63,18 @@ class _NeedsWide(Exception):
     """Says that a column holds numbers that doubles cannot carry exactly."""
 
 
-def learn_spelling(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> None:
+def learn_number_or_text(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> None:
     """Note how this parsed value spells what can be spelled in two ways."""
     path, target = f"{path}.{field.name}", field.type
     if pa_types.is_struct(target) and isinstance(value, dict):
         for child in target:
-            learn_spelling(spelling, child, value.get(child.name), path)
+            learn_number_or_text(spelling, child, value.get(child.name), path)
     elif pa_types.is_map(target) and isinstance(value, dict):
         for item in value.values():
-            learn_spelling(spelling, target.item_field, item, path)
+            learn_number_or_text(spelling, target.item_field, item, path)
     elif _is_list(target) and isinstance(value, list):
         for item in value:
-            learn_spelling(spelling, target.value_field, item, path)
+            learn_number_or_text(spelling, target.value_field, item, path)
     elif value is not None and (pa_types.is_temporal(target) or pa_types.is_decimal(target)):
         spelling[path] = not isinstance(value, str)
 
@@ -131,7 +131,7 @@ def parse_objects(
 
 def wrap_in_objects(values: Packed) -> bytes:
     """Wrap each value in an object of its own, and concatenate them."""
-    return values.concat_wrapped(_FRONT, _BACK)
+    return values.concat_each_wrapped(_FRONT, _BACK)
 
 
 def is_unsafe_for_parser(text: bytes) -> bool:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.casting.relabel import relabel_rows, rows_from_python
+from headgate.data_plane.formats.casting.relabel import apply_schema_by_position, rows_from_python
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 
@@ -87,7 +87,7 @@ class KeysByFieldName:
         for place, reason in bad.items():
             faults.note([rows[place]], reason)
         good = [row for place, row in enumerate(rows) if place not in bad]
-        return relabel_rows(result, self._schema), good
+        return apply_schema_by_position(result, self._schema), good
 
     def _schema_for(self, keys: Keys) -> pa.Schema | None:
         """Return the schema under the keys that these records use.

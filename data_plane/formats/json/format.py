@@ -212,7 +212,7 @@ class JsonRecords:
             except ValueError:
                 continue
             for field in schema:
-                columns.learn_spelling(spelling, field, record.get(field.name))
+                columns.learn_number_or_text(spelling, field, record.get(field.name))
         return before != spelling
 
     def _decode_refused_and_merge(

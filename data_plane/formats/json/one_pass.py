@@ -20,7 +20,7 @@ import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting import epoch_times
-from headgate.data_plane.formats.casting.relabel import relabel, storage_type
+from headgate.data_plane.formats.casting.relabel import apply_extension_types, storage_type
 from headgate.data_plane.formats.field_names import ExactSchema
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Fields, Integers, Octets, Table, Walked, WalkPlan, loops
@@ -317,7 +317,7 @@ def read_in_one_pass(values: Packed, plan: Plan) -> Taken | None:
     into = Walked(buffers.table, np.zeros(len(array), np.uint8))
     begin = 0
     while begin < len(array):
-        begin, full = loops().walk_json(array, begin, plan.walk, into)
+        begin, full = loops().decode_json_into_buffers(array, begin, plan.walk, into)
         if full >= 0:
             buffers.grow(full >> 1, only_data=bool(full & 1))
     columns = [buffers.build_column(at) for at in plan.columns[0].children]
@@ -386,7 +386,7 @@ class _Buffers:
         """Return the column, whose memory is no longer this object's."""
         column = self._plan.columns[at]
         stored = self._build_array(at)
-        return relabel(stored, column.type) if stored.type != column.type else stored
+        return apply_extension_types(stored, column.type) if stored.type != column.type else stored
 
     def _build_array(self, at: int) -> pa.Array:
         column, count = self._plan.columns[at], int(self.table[at, _COUNT])

@@ -41,7 +41,7 @@ def pick_values_at_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.
     if result is None:
         each = [_pick_value_at_path(value, path) for value in values]
         kinds = np.array([kind for kind, _ in each], np.uint8)
-        return kinds, _build_texts_noting_doubt(kinds, [text for _, text in each])
+        return kinds, _build_texts_marking_lone_surrogates(kinds, [text for _, text in each])
     kinds, texts = result.kinds, _texts_of_picks(result)
     looked = np.flatnonzero((kinds == DOUBT) | (kinds == ESCAPED))
     if len(looked):
@@ -51,7 +51,7 @@ def pick_values_at_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.
         rest[looked] = False
         parts = [
             texts.filter(pa.array(rest)),
-            _build_texts_noting_doubt(looked_kinds, [text for _, text in some]),
+            _build_texts_marking_lone_surrogates(looked_kinds, [text for _, text in some]),
         ]
         kinds[looked] = looked_kinds
         order = np.argsort(np.concatenate([np.flatnonzero(rest), looked]))
@@ -92,7 +92,7 @@ def _texts_of_picks(found: Picks) -> pa.Array:
     return data.cast(pa.large_string())
 
 
-def _build_texts_noting_doubt(kinds: Kinds, texts: list[str]) -> pa.Array:
+def _build_texts_marking_lone_surrogates(kinds: Kinds, texts: list[str]) -> pa.Array:
     there = np.isin(kinds, (TEXT, ESCAPED, NUMBER, WORD, NESTED))
     data = [
         text.encode("utf-8", "surrogatepass") if valid else None

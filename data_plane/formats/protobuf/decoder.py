@@ -74,7 +74,7 @@ class Messages:
 
     def scan_fields(self, wanted: Slots) -> FieldScan:
         """Read what is wanted of each; an invalid one is noted, and has no values."""
-        result = loops().scan_messages(self.data, self.spans, wanted)
+        result = loops().scan_protobuf_fields(self.data, self.spans, wanted)
         if result is None:
             result = _scan_messages(self.data, self.spans, wanted)
         unsound = result.found != _SOUND

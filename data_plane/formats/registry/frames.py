@@ -90,7 +90,9 @@ class IdHeaders:
         return Packed.from_values(map(self.framed_value, values, known))
 
 
-def header_framer_of(options: Mapping[str, str], key_options: Mapping[str, str]) -> Reading:
+def record_framer_with_headers(
+    options: Mapping[str, str], key_options: Mapping[str, str]
+) -> Reading:
     """Return what takes a record's key and value as formats with these options read them."""
     of_values, of_keys = id_headers_of(options, "value"), id_headers_of(key_options, "key")
 

@@ -53,7 +53,7 @@ class SchemaJsonRecords(JsonRecords):
             known, bad = error.rest, error.bad
         # Connect's converter can write decimals as numbers too, under the same schema.
         rows = np.array(sorted(bad), np.int64)
-        rows = rows[self._flag_without_base64(packed.take(rows), schema)]
+        rows = rows[self._flag_decimals_all_numbers(packed.take(rows), schema)]
         try:
             read, left = super().decode(packed.take(rows), schema), rows
         except UndecodableRecords as error:
@@ -67,7 +67,7 @@ class SchemaJsonRecords(JsonRecords):
             raise UndecodableRecords(bad, together)
         return together
 
-    def _flag_without_base64(self, values: Packed, schema: pa.Schema) -> Flags:
+    def _flag_decimals_all_numbers(self, values: Packed, schema: pa.Schema) -> Flags:
         """Return in which records no decimal that a column looks for is anything but a number.
 
         Only those can be read as plain JSON: there, base64 is a text, or another number.

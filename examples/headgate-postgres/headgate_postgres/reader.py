@@ -61,7 +61,7 @@ class PostgresReader:
     def view(self) -> TableView:
         return self._view
 
-    def has_moved(self) -> bool:
+    def has_table_changed(self) -> bool:
         with self._server.connected() as connection:
             return self._read_view(connection) != self._view
 
@@ -93,7 +93,7 @@ class PostgresReader:
         kept = self._commits.get(commit.snapshot_id)
         return None if kept is None else list(kept.files.items())
 
-    def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
+    def stored_size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         return file.size_bytes, file.records
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:

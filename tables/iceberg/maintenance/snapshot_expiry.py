@@ -210,7 +210,7 @@ class SnapshotExpiry:
             before = table.metadata
             with self.calling:
                 self._doubted = removal = SnapshotRemoval(self._catalog, table, removed)
-                landed = removal.try_exact_removal(table)
+                landed = removal.try_removal_and_prove_exact(table)
             if landed:  # anything else leaves the doubt, and the files, to a later look
                 self._doubted = None
                 self._gone = {snapshot.snapshot_id for snapshot in removed}

@@ -52,7 +52,7 @@ class SnapshotRemoval:
         self.overtaken = False
         """Others changed the table before the call: nothing was sent."""
 
-    def try_exact_removal(self, table: Table) -> bool:
+    def try_removal_and_prove_exact(self, table: Table) -> bool:
         """Return whether it has landed, provably on the very version of the table that was judged.
 
         ``table`` holds the newest metadata afterwards. Raises what loading a table raises.

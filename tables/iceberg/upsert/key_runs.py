@@ -73,7 +73,7 @@ class Run:
 
     def insertion_points_of(self, ascending: Words) -> Integers:
         """Return where each word belongs, before its equals."""
-        return loops().place_words(self.high, ascending)
+        return loops().find_lower_bounds(self.high, ascending)
 
 
 EMPTY: Final = Run(
@@ -177,7 +177,7 @@ class StoredRun:
 
     def insertion_points_of(self, ascending: Words) -> Integers:
         """Return where each word belongs, before its equals: a search within its page."""
-        page = np.maximum(loops().place_words(self._firsts, ascending) - 1, 0)
+        page = np.maximum(loops().find_lower_bounds(self._firsts, ascending) - 1, 0)
         begin = page * _PAGE_ROWS
         end = np.minimum(begin + _PAGE_ROWS, len(self))
         while (open_ := begin < end).any():

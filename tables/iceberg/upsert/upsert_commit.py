@@ -138,7 +138,7 @@ class KeyedRows:
         ``cohorts`` say which partitions are younger than others. Raises the ``StopSink`` of KEY-7
         and KEY-8, and what storage raises.
         """
-        with self._following_noting_progress():
+        with self._hold_index_noting_progress():
             self._reader.sources.cohorts = cohorts
             columns = self._find_columns(table)
             head = self._move_index_to_snapshot(table, parent, columns)
@@ -179,7 +179,7 @@ class KeyedRows:
     # ------------------------------------------------------------------------------- the index
 
     @contextmanager
-    def _following_noting_progress(self) -> Iterator[None]:
+    def _hold_index_noting_progress(self) -> Iterator[None]:
         """Wait for the thread that reads ahead; while it goes on, so does the call that waits."""
         noted = 0
         while not self._following.acquire(timeout=_LOOKS_EACH_S):

@@ -43,7 +43,7 @@ def keeping(
     def rows_aside() -> list[pa.Table]:
         with open_tables_read_only(sink.settings) as tables:
             name = sink.settings.quarantine.table
-            table = tables.supports_catalog(name).load_table(name)
+            table = tables.require_catalog_format(name).load_table(name)
             assert table.scan().to_arrow().num_rows == -(-sink.produced // 5)
         rows = read_with_duckdb(table.metadata_location).select(["topic", "partition", "offset"])
         return [rows.rename_columns(list(COORDINATES))]

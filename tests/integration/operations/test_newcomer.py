@@ -116,7 +116,7 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
     assert {row["late"] for row in table.rows} == {"x1", "x2", "x3"}
     assert run_until_latest(load(path)).is_reached
     with open_tables_read_only(load(path)) as tables:
-        rows = tables.supports_catalog().load_table(tables.name).scan().to_arrow()
+        rows = tables.require_catalog_format().load_table(tables.name).scan().to_arrow()
     assert sorted(rows["late"].to_pylist()) == ["x1", "x2", "x3"]
     path.write_text(corrected.replace(late, late + late.replace("late", "later")))
     with pytest.raises(TableChanged, match=r"ALTER TABLE \S+ ADD COLUMN `later` STRING"):
@@ -140,7 +140,7 @@ def test_the_loop_of_the_embedding_page_fills_the_table(
 
     def is_incomplete() -> bool:
         with open_tables_read_only(settings) as tables, suppress(TableMissing):
-            return tables.supports_catalog().load_table(tables.name).scan().count() < 100
+            return tables.require_catalog_format().load_table(tables.name).scan().count() < 100
         return True
 
     names["loop"](is_incomplete)

@@ -17,7 +17,7 @@ from support.token_kit import SECRET, KafkaWithTokens, TokenServer
 from headgate.config.load import load
 from headgate.control_protocol.errors import TokenServerRefused, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.kafka.record_fetch import check_batch_consumer
+from headgate.kafka.record_fetch import try_batch_consumer_and_describe
 from headgate.operations.check.check import State
 from headgate.operations.check.check import check as check_all
 from headgate.operations.cli.main import main
@@ -161,7 +161,7 @@ def test_the_consumer_of_batches_is_asked_too_and_says_which_half_failed(
     def tried(client: str) -> str:
         sink.change({"kafka.auth": {"client_id": client}})
         at = TopicPartition(sink.topics[0], 0)
-        return check_batch_consumer(sink.settings.kafka, at, 6)
+        return try_batch_consumer_and_describe(sink.settings.kafka, at, 6)
 
     assert "came to the end" in tried("reads")
     assert "with a token of its own connection" in tried("reads-again")

@@ -13,7 +13,7 @@ import pytest
 from support.keyed_world import NAME, SINK, Event, KeyedWorld
 from support.local_catalog import local_catalog
 
-from headgate.control_protocol.call_progress import watch_progress_of_thread
+from headgate.control_protocol.call_progress import set_progress_callback_of_thread
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.tables.iceberg.table import IcebergTable
@@ -73,7 +73,9 @@ def test_a_commit_notes_progress_with_each_file_of_the_index(
     monkeypatch.setattr(upsert_commit, "_read_ahead_count", lambda _: 0)
     world = _claimed(tmp_path, Reading(read_next_once_the_last_was_noted), warms=reads_ahead)
     go_on.release()
-    with ThreadPoolExecutor(1, "coordinator", watch_progress_of_thread, (note,)) as coordinator:
+    with ThreadPoolExecutor(
+        1, "coordinator", set_progress_callback_of_thread, (note,)
+    ) as coordinator:
         coordinator.submit(_commits, world).result()
     assert noted == ["coordinator_0"] * len(noted)
     assert len(noted) >= 3, "all but the last, behind which nothing is waited for"

@@ -32,7 +32,7 @@ def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
     return ""
 
 
-@FAMILY.replaces("KEY-8", (added_partitions, "_held_of_topic_after_growth"))
+@FAMILY.replaces("KEY-8", (added_partitions, "_merge_added_into_held"))
 def admitted_in_vain(right: Any, state: Any, added: Any) -> Any:
     """What an epoch admitted, and no commit has, is held anew by the next one."""
     held = tuple(each for each in state.held if not each.admitted)

@@ -73,7 +73,7 @@ def any_removal_is_proof(_right: Any, _self: Any, _after: object) -> bool:
     return True
 
 
-@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "try_exact_removal"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "try_removal_and_prove_exact"))
 def removed_or_not(right: Any, self: Any, table: Any) -> bool:
     """Expired files are deleted though their removal was refused."""
     right(self, table)

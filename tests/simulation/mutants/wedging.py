@@ -24,7 +24,7 @@ def never_lets_go(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("TOKEN-1", (table_checks, "_with_location_and_others"))
+@FAMILY.replaces("TOKEN-1", (table_checks, "_with_found_location_and_sinks"))
 def data_stays_where_it_was(_right: Any, known: TableView, _found: TableView) -> TableView:
     """A look does not see that a table's owner has moved its data."""
     return known

@@ -279,7 +279,9 @@ def maker(sqlite_catalog: LocalCatalog, settings: SinkSettings | None = None) ->
 
 
 def test_a_declared_table_is_made_for_its_topic(sqlite_catalog: LocalCatalog) -> None:
-    maker(sqlite_catalog).create_named_tables(topics("shop.orders", "shop.a-b", "shop.undeclared"))
+    maker(sqlite_catalog).try_create_declared_tables(
+        topics("shop.orders", "shop.a-b", "shop.undeclared")
+    )
     table = sqlite_catalog.catalog.load_table("db.orders")
     assert [field.name for field in table.schema().fields] == ["id", "ts"]
     assert [str(field.transform) for field in table.spec().fields] == ["day"]
@@ -304,14 +306,14 @@ def test_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
         SinkTables.from_open_catalog(parse(FILE), sqlite_catalog.catalog),
         lambda: now_s[0],
     )
-    making.create_named_tables(topics("shop.orders"))
+    making.try_create_declared_tables(topics("shop.orders"))
     assert sqlite_catalog.catalog.table_exists("db.orders")
     assert not sqlite_catalog.catalog.table_exists("db.bare")
     monkeypatch.undo()
-    making.create_named_tables(topics("shop.orders"))
+    making.try_create_declared_tables(topics("shop.orders"))
     assert not sqlite_catalog.catalog.table_exists("db.bare"), "not at once"
     now_s[0] += AGAIN_S
-    making.create_named_tables(topics("shop.orders"))
+    making.try_create_declared_tables(topics("shop.orders"))
     assert sqlite_catalog.catalog.table_exists("db.bare")
 
 
@@ -329,7 +331,7 @@ def test_racing_creators_make_one_table(sqlite_catalog: LocalCatalog) -> None:
         for one in others
     ]
     threads = [
-        threading.Thread(target=one.create_named_tables, args=[topics("shop.orders")])
+        threading.Thread(target=one.try_create_declared_tables, args=[topics("shop.orders")])
         for one in makers
     ]
     for thread in threads:
@@ -337,7 +339,7 @@ def test_racing_creators_make_one_table(sqlite_catalog: LocalCatalog) -> None:
     for thread in threads:
         thread.join()
     assert sqlite_catalog.catalog.table_exists("db.orders")
-    maker(sqlite_catalog).create_named_tables(topics("shop.orders"))
+    maker(sqlite_catalog).try_create_declared_tables(topics("shop.orders"))
     for other in others:
         other.close()
 
@@ -356,7 +358,7 @@ def test_only_so_many_tables_are_made_in_all(sqlite_catalog: LocalCatalog) -> No
     )
     wild = topics(*(f"shop.t{number}" for number in range(5)))
     for _ in range(3):
-        making.create_named_tables(wild)
+        making.try_create_declared_tables(wild)
         made = sum(sqlite_catalog.catalog.table_exists(f"db.t{number}") for number in range(5))
         assert made == 3, "with db.bare, which is declared by its name"
         now_s[0] += 61

@@ -21,7 +21,7 @@ from headgate.config.table_format_registry import (
     plugin_format_of_table,
     primary_table_spec,
     secondary_table_spec,
-    spark_session_conf,
+    spark_conf_for_format_commits,
     spec_to_create,
     traits_of_format,
 )
@@ -540,8 +540,8 @@ def test_one_session_writes_the_files_of_a_hudi_table_and_commits_them() -> None
     assert options.conf["spark.jars"] == "/hudi.jar"
     assert options.conf["spark.serializer"].endswith("KryoSerializer")
     assert "spark.master" not in options.conf
-    assert spark_session_conf(hudi(more=f"{COLUMN}{JARS}")) is None
-    assert spark_session_conf(sink("")) is None
+    assert spark_conf_for_format_commits(hudi(more=f"{COLUMN}{JARS}")) is None
+    assert spark_conf_for_format_commits(sink("")) is None
 
 
 @pytest.mark.parametrize(
@@ -580,10 +580,10 @@ def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of format delta"
     with open_tables_read_only(delta()) as tables:
         needed = (
-            tables.supports_catalog,
-            tables.supports_maintenance,
-            tables.supports_rollback,
-            tables.supports_row_deletion,
+            tables.require_catalog_format,
+            tables.require_maintained_format,
+            tables.require_rollback_format,
+            tables.require_row_deletion_format,
         )
         for each in needed:
             with pytest.raises(TableFormatLacks, match=said):

@@ -12,7 +12,7 @@ from headgate.control_protocol.columns import (
     MapOf,
     Struct,
     Type,
-    describe_changes,
+    describe_schema_growth,
     struct_from_json,
     struct_to_json_without_ids,
     unify_columns,
@@ -218,7 +218,7 @@ def test_what_is_added_widened_and_made_optional() -> None:
     )
     after = grow_columns(TABLE, proposed)
     assert after.refused == ()
-    assert describe_changes(TABLE, after.columns) == (
+    assert describe_schema_growth(TABLE, after.columns) == (
         *("id: optional", "pax: long", "fare: decimal(12, 2)", "+user.vip", "+stops.at"),
         *("tags: optional", "tags: long", "+tip"),
     )
@@ -242,7 +242,7 @@ def test_nothing_is_narrowed_or_changed_in_kind(name: str, kind: str) -> None:
 def test_names_that_differ_only_in_case_are_refused() -> None:
     after = grow_columns(TABLE, _of(Column("Pax", "long"), Column("x", "int"), Column("X", "int")))
     assert [refusal.path for refusal in after.refused] == [("Pax",), ("X",)]
-    assert describe_changes(TABLE, after.columns) == ("+x",)
+    assert describe_schema_growth(TABLE, after.columns) == ("+x",)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 201])
@@ -251,7 +251,7 @@ def test_names_that_no_column_can_have_are_refused(name: str) -> None:
     inside = Column("new", _of(Column(name, "long"), Column("good", "long")))
     after = grow_columns(TABLE, _of(inside))
     assert [r.path for r in after.refused] == [("new", name)]
-    assert describe_changes(TABLE, after.columns) == ("+new",)
+    assert describe_schema_growth(TABLE, after.columns) == ("+new",)
     assert after.columns["new"].type == _of(Column("good", "long", required=False))
 
 
@@ -272,7 +272,7 @@ def test_a_column_of_which_nothing_is_left_is_refused() -> None:
 def test_there_are_bounds_on_the_number_and_depth_of_columns() -> None:
     wild = _of(*(Column(f"c{n}", "long") for n in range(10)))
     after = grow_columns(TABLE, wild, columns_max=11)
-    assert describe_changes(TABLE, after.columns) == ("+c0", "+c1", "+c2")
+    assert describe_schema_growth(TABLE, after.columns) == ("+c0", "+c1", "+c2")
     assert len(after.refused) == 7
     deep = Column("f", "long")
     for name in "edcba":
@@ -299,7 +299,7 @@ def test_a_former_name_goes_into_the_column_that_has_another_now() -> None:
     assert past.renamed == {0: {"pax": "passengers"}, 4: {"name": "full"}}
     proposed = _of(Column("pax", "long"), Column("user", _of(Column("name", "string"))))
     after = grow_columns(RENAMED, proposed, past)
-    assert describe_changes(RENAMED, after.columns) == ("passengers: long",)
+    assert describe_schema_growth(RENAMED, after.columns) == ("passengers: long",)
     assert after.refused == ()
 
 
@@ -308,7 +308,7 @@ def test_a_dropped_column_does_not_come_back_by_itself() -> None:
     assert past.dropped[0] == {"fare", "stops", "tags"}
     after = grow_columns(RENAMED, _of(Column("fare", "double")), past)
     assert after == Growth(RENAMED, (Refusal(("fare",), "its column was dropped"),))
-    assert describe_changes(
+    assert describe_schema_growth(
         RENAMED, grow_columns(RENAMED, _of(Column("fare", "double"))).columns
     ) == ("+fare",)
 
@@ -350,7 +350,7 @@ def test_a_type_that_no_column_can_have_is_refused(kind: str) -> None:
             TABLE, _of(Column("new", wanted), Column("x", "int")), nanoseconds=False
         )
         assert [refusal.path for refusal in after.refused] == [("new",)]
-        assert describe_changes(TABLE, after.columns) == ("+x",)
+        assert describe_schema_growth(TABLE, after.columns) == ("+x",)
     (refusal,) = grow_columns(TABLE, _of(Column("new", kind)), nanoseconds=False).refused
     assert refusal.reason.startswith("no column here can have the type")
     assert len(refusal.reason) < 100
@@ -358,7 +358,7 @@ def test_a_type_that_no_column_can_have_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["timestamp_ns", "fixed(16)", "fixed[16]", "decimal(38, 38)"])
 def test_other_types_are_taken_up(kind: str) -> None:
-    assert describe_changes(TABLE, grow_columns(TABLE, _of(Column("new", kind))).columns) == (
+    assert describe_schema_growth(TABLE, grow_columns(TABLE, _of(Column("new", kind))).columns) == (
         "+new",
     )
 

@@ -93,7 +93,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "L is ahead of the log": (
         Progress,
-        "with_first_start",
+        "with_settled_to_first_start",
         lambda self: replace(self, settled_to=ControlOffset(self.heard_to + 1)),
         leads,
         "L is beyond what was heard",
@@ -107,7 +107,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "what was judged is kept": (
         StatusCollection,
-        "without_judged",
+        "without_statuses",
         _kept,
         commits,
         "a status lies before L",

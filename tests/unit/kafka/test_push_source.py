@@ -40,16 +40,16 @@ def test_the_task_asks_for_a_pause_when_its_buffer_is_full() -> None:
     buffers.open([at])
     buffers.put([Record("t", 0, 0, 0, b"x" * 90)])
     assert buffers.end_offsets([at]) == {}, "records before the position is known do not count"
-    buffers.align_with_positions({at: 5})
+    buffers.reseek_where_off_and_resume({at: 5})
     buffers.put([Record("t", 0, offset, 0, b"x" * 160) for offset in (4, 5, 7, 7)])
     assert buffers.end_offsets([at]) == {at: 8}
     late = TopicPartition("t", 1)
     buffers.open([late])
-    buffers.align_with_positions({at: 5, late: 0})
+    buffers.reseek_where_off_and_resume({at: 5, late: 0})
     taken = list(buffers.pop_ranges({at: OffsetRange(5, 8)}))
     assert [record.offset for record in taken[0]] == [5, 7]
     assert EmbeddedMember(buffers).is_buffer_full()
-    buffers.align_with_positions({at: 8})
+    buffers.reseek_where_off_and_resume({at: 8})
     assert not EmbeddedMember(buffers).is_buffer_full()
     assert asked == ["seek t/0 5", "pause t/0", "seek t/1 0", "pause t/1", "resume"]
 
@@ -70,7 +70,7 @@ def test_the_memory_that_records_take_is_what_fills_a_buffer(
     """Not their values alone: a tombstone has none, and takes as much as a small record."""
     at, buffers = TopicPartition("trips-of-a-city", 0), Buffers(Ignoring(), bytes_max=1 << 40)
     buffers.open([at])
-    buffers.align_with_positions({at: 0})
+    buffers.reseek_where_off_and_resume({at: 0})
 
     packed = pickle.dumps(Record(at.topic, 0, 0, 0, value, key, headers))
 
@@ -117,7 +117,7 @@ def test_what_a_partition_held_that_is_opened_again_no_longer_counts() -> None:
     at, buffers = TopicPartition("t", 0), Buffers(Steered(), bytes_max=1_000)
     for _ in range(3):
         buffers.open([at])
-        buffers.align_with_positions({at: 0})
+        buffers.reseek_where_off_and_resume({at: 0})
         buffers.put([Record("t", 0, 0, 0, b"x" * 60)])
         assert not buffers.is_full
         assert buffers.end_offsets([at]) == {at: 1}
@@ -136,7 +136,7 @@ def test_a_batch_that_is_done_again_waits_until_its_records_are_delivered_again(
 
     buffers = Buffers(consumer, bytes_max=100)
     buffers.open([at])
-    buffers.align_with_positions({at: 5})
+    buffers.reseek_where_off_and_resume({at: 5})
     delivered()
     writer = PutWriter(buffers, write)
     table = TableStart("db.t", "uuid", 0, 0, "p")
@@ -151,7 +151,7 @@ def test_a_batch_that_is_done_again_waits_until_its_records_are_delivered_again(
         outcome = writer.wait_for_outcome(10_000)
         assert isinstance(outcome, BatchFailed)
         assert "delivered again" in outcome.reason
-        buffers.align_with_positions({at: 5})
+        buffers.reseek_where_off_and_resume({at: 5})
         delivered()
         writer.submit(replace(again, number=3))
         assert writer.wait_for_outcome(10_000) == BatchFailed(3, "the disk is full")

@@ -38,7 +38,7 @@ static int one_value(void)
     memcpy(value + size, whole, (size_t)left);
     for (int changes = left ? rand() % 4 : 0; changes; changes--)
         value[size + rand() % left] = (uint8_t)(rand() % 3 ? OTHERS[rand() % (sizeof OTHERS - 1)] : rand());
-    classify_json(value, bounds, 2, wrong, any, rand() % 2 ? slots : NULL, 16);
+    flag_json_objects(value, bounds, 2, wrong, any, rand() % 2 ? slots : NULL, 16);
     free(value);
     return (wrong[1] & 3) != 1;
 }
@@ -79,7 +79,7 @@ static int one_message(void)
         octets[rand() % size] = (uint8_t)(rand() % 2 ? sound[rand() % whole] : rand());
     for (int slot = 0; slot < 8; slot++)
         sizes[slot] = -1;
-    scan_messages(octets, &begin, &size, 1, slots, 8, kinds, 8, values, sizes, &found);
+    scan_protobuf_fields(octets, &begin, &size, 1, slots, 8, kinds, 8, values, sizes, &found);
     for (int slot = 0; found != 1 && slot < 8; slot++) {
         if (slot == 3 && sizes[slot] >= 0 && values[slot] + sizes[slot] > size)
             abort();
@@ -216,7 +216,7 @@ static int one_walk(void)
             column->room = room;
             column->data_room = data_room;
         }
-        row = walk_json(octets, bounds, row, ROWS, columns, keys, (const uint8_t *)names, slots, 64, tens, found, &full);
+        row = decode_json_into_buffers(octets, bounds, row, ROWS, columns, keys, (const uint8_t *)names, slots, 64, tens, found, &full);
     }
     int64_t left = 0;
     for (int64_t i = 0; i < ROWS; i++)

@@ -34,6 +34,6 @@ def test_flags_choose() -> None:
 
 
 def test_framed_values_stand_behind_each_other() -> None:
-    assert Packed.from_values([b"a", b"", b"bc"]).concat_wrapped(b"<", b">") == b"<a><><bc>"
-    assert Packed.from_values([b"x", b"a", b"b"])[1:].concat_wrapped(b"(", b")") == b"(a)(b)"
-    assert Packed.from_values([]).concat_wrapped(b"<", b">") == b""
+    assert Packed.from_values([b"a", b"", b"bc"]).concat_each_wrapped(b"<", b">") == b"<a><><bc>"
+    assert Packed.from_values([b"x", b"a", b"b"])[1:].concat_each_wrapped(b"(", b")") == b"(a)(b)"
+    assert Packed.from_values([]).concat_each_wrapped(b"<", b">") == b""

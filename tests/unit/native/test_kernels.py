@@ -249,7 +249,7 @@ def test_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
     compiled = loops()
     wanted = [judgement(value) for value in values]
     array = pa.array([b"{}", *values], pa.large_binary())[1:]
-    found = compiled.classify_json(array)
+    found = compiled.flag_json_objects(array)
     if found is not None:
         # Keys that are too long to be unescaped are looked at by others.
         sure = [b"\\u0078" not in value for value in values]
@@ -266,10 +266,10 @@ def test_many_keys_are_no_burden(either_loops: Loops) -> None:
     wide = [b"{" + b",".join(b'"k%d":1' % n for n in range(count)) + b"}" for count in (511, 2_500)]
     many = b'{"a":[' + b",".join([b'{"x":1,"y":2}'] * 1_000) + b"]}"
     values = [*wide, many, *wide, many, wide[1][:-1] + b',"k7":2}', many[:-1] + b',"a":1}']
-    found = either_loops.classify_json(pa.array(values, pa.large_binary()))
+    found = either_loops.flag_json_objects(pa.array(values, pa.large_binary()))
     assert found is None or found.tolist() == [0] * 6 + [2, 2]
     huge = b"{" + b",".join(b'"k%d":1' % n for n in range(5_000)) + b"}"
-    found = either_loops.classify_json(pa.array([huge], pa.large_binary()))
+    found = either_loops.flag_json_objects(pa.array([huge], pa.large_binary()))
     assert found is None or found.tolist() == [2], "left to who looks closely"
 
 
@@ -282,18 +282,18 @@ def test_the_c_knows_json(values: list[bytes]) -> None:
     # What the columnar parser gets wrong is looked for more roughly.
     values = [value for value in values if not columns.is_unsafe_for_parser(value)]
     array = pa.array([b"{}", *values], pa.large_binary())[1:]
-    assert compiled.classify_json(array).tolist() == [judgement(value) for value in values]
+    assert compiled.flag_json_objects(array).tolist() == [judgement(value) for value in values]
 
 
 def test_brackets_deeper_than_anybody_means_them(either_loops: Loops) -> None:
     texts = [b'{"a":' * depth + b"1" + b"}" * depth for depth in (1, 64, 65)]
-    found = either_loops.classify_json(pa.array(texts, pa.large_binary()))
+    found = either_loops.flag_json_objects(pa.array(texts, pa.large_binary()))
     assert found is None or found.tolist() == [0, 0, 1]
     if found is not None:
         empty = pa.array([], pa.large_binary())
-        assert either_loops.classify_json(empty).tolist() == []
+        assert either_loops.flag_json_objects(empty).tolist() == []
         blanks = pa.array([b"", b""], pa.large_binary())
-        assert either_loops.classify_json(blanks).tolist() == [1, 1]
+        assert either_loops.flag_json_objects(blanks).tolist() == [1, 1]
 
 
 @pytest.mark.wide
@@ -334,7 +334,7 @@ def test_words_are_placed_before_their_equals(either_loops: Loops, seed: int) ->
         for _ in range(2)
     )
     expected = [sum(word < asked for word in ascending.tolist()) for asked in wanted.tolist()]
-    assert either_loops.place_words(ascending, wanted).tolist() == expected
+    assert either_loops.find_lower_bounds(ascending, wanted).tolist() == expected
 
 
 @pytest.mark.parametrize("as_text", [True, False], ids=["text", "bytes"])

@@ -34,7 +34,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.runtime.configuration_comparison import (
-    find_last_starter_if_other_file,
+    find_operator_started_with_other_file,
     find_participants_with_other_file,
     require_same_configuration,
 )
@@ -148,15 +148,19 @@ def test_config_1_who_started_the_sink_with_another_file_is_named() -> None:
         return envelope(told, Sender("operator", "1"))
 
     assert (
-        find_last_starter_if_other_file(OTHER, [asked("start", RUNNING), asked("pause", OTHER)])
+        find_operator_started_with_other_file(
+            OTHER, [asked("start", RUNNING), asked("pause", OTHER)]
+        )
         == "ann@desk"
     )
     assert (
-        find_last_starter_if_other_file(RUNNING, [asked("start", OTHER), asked("start", RUNNING)])
+        find_operator_started_with_other_file(
+            RUNNING, [asked("start", OTHER), asked("start", RUNNING)]
+        )
         == ""
     )
     older = envelope(Notice(NoticeKind.ASKED, text="start", actor="ann@desk"))
-    assert find_last_starter_if_other_file(OTHER, [older, asked("stop", RUNNING)]) == "", (
+    assert find_operator_started_with_other_file(OTHER, [older, asked("stop", RUNNING)]) == "", (
         "an older version's"
     )
 

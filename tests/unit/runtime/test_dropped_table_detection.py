@@ -13,7 +13,7 @@ from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import TableRecreated, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime import dropped_table_detection
-from headgate.runtime.dropped_table_detection import require_never_filled_unless_restart
+from headgate.runtime.dropped_table_detection import require_table_never_filled_before
 
 ONE = """
 name = "trips"
@@ -68,7 +68,7 @@ def test_config_1_a_table_that_the_group_knows_is_not_made_anew(
 ) -> None:
     noted(monkeypatch, note)
     with pytest.raises(TableRecreated) as stopped:
-        require_never_filled_unless_restart(parse(text))
+        require_table_never_filled_before(parse(text))
     assert f"there is no table {table}, but this sink has filled it (UUID uuid-1)" in str(
         stopped.value
     )
@@ -99,7 +99,7 @@ def test_config_1_a_first_start_makes_its_table(
     monkeypatch: pytest.MonkeyPatch, note: str | None, text: str
 ) -> None:
     noted(monkeypatch, note)
-    require_never_filled_unless_restart(parse(text))
+    require_table_never_filled_before(parse(text))
 
 
 def test_config_1_who_keeps_the_notes_may_just_be_elected(
@@ -115,8 +115,8 @@ def test_config_1_who_keeps_the_notes_may_just_be_elected(
 
     noted(monkeypatch, note)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    require_never_filled_unless_restart(parse(ONE), 600.0)
+    require_table_never_filled_before(parse(ONE), 600.0)
     assert not answers
     answers.append(Unreachable("not coordinator"))
     with pytest.raises(Unreachable):
-        require_never_filled_unless_restart(parse(ONE))
+        require_table_never_filled_before(parse(ONE))

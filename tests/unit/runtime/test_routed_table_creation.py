@@ -146,7 +146,9 @@ class Shop:
             folder="headgate/shop/3-a1/7",
             changed_tables=tuple(self.told.values()),
         )
-        self.maker.create_named_tables({topic: TopicState(TopicId(topic), {}) for topic in topics})
+        self.maker.try_create_declared_tables(
+            {topic: TopicState(TopicId(topic), {}) for topic in topics}
+        )
         chunk = chunk_of(records)
         return self.planning.write_planned(
             batch, lambda plan: write_chunk_around_poison(plan, batch, chunk)
@@ -625,7 +627,7 @@ def test_topics_of_any_size_are_made_without_waiting_for_a_minute(
     shop: Shop,
 ) -> None:
     names = {f"shop.n{n}": TopicState(TopicId(str(n)), {}) for n in range(25)}
-    shop.maker.create_named_tables(names)
+    shop.maker.try_create_declared_tables(names)
     rows = shop.write({name: [{"id": 1}] for name in names})
     assert len(rows) == 25
 

@@ -112,7 +112,7 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
 
 def assert_each_trip_is_there_once(folder: Path) -> None:
     with open_tables_read_only(load(folder / "sink.toml")) as tables:
-        where = tables.supports_catalog().load_table(tables.name).metadata_location
+        where = tables.require_catalog_format().load_table(tables.name).metadata_location
     duck = read_with_duckdb(where).select(["kafka_partition", "kafka_offset", "trip_id", "fare"])
     rows = sorted(zip(*(column.to_pylist() for column in duck.columns), strict=True))
     places = [(p, offset) for p, offset, _, _ in rows]

@@ -37,7 +37,7 @@ class LendingDesk(Desk):
             count = len(chunk.offsets)
             lent = LentHeaders(NoHeaders(), np.arange(count, dtype=np.uint64))  # type: ignore[arg-type]
             yield replace(chunk, headers=lent)
-            lent.end_loan()
+            lent.invalidate()
 
         return write_chunks(plan, batch, chunks())
 

@@ -9,7 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.data_plane.files.parquet import columns_that_may_hide_nulls, fill_hidden_nulls
+from headgate.data_plane.files.parquet import (
+    columns_with_required_inside_optional,
+    fill_required_inside_null_structs,
+)
 from headgate.data_plane.formats.casting.relabel import array_from_python
 
 TEXT = pa.large_string()
@@ -34,7 +37,12 @@ GOOD: dict[str, Any] = {
 
 def stored(table: pa.Table) -> list[Any]:
     file = io.BytesIO()
-    pq.write_table(fill_hidden_nulls(table, columns_that_may_hide_nulls(table.schema)), file)
+    pq.write_table(
+        fill_required_inside_null_structs(
+            table, columns_with_required_inside_optional(table.schema)
+        ),
+        file,
+    )
     rows: list[Any] = pq.read_table(file).to_pylist()
     return rows
 
@@ -55,7 +63,7 @@ def test_a_null_struct_with_required_fields_is_written(
 ) -> None:
     table = pa.table([array_from_python(values, kind)], schema=pa.schema([pa.field("c", kind)]))
     expected = table.to_pylist()
-    assert columns_that_may_hide_nulls(table.schema) == (0,)
+    assert columns_with_required_inside_optional(table.schema) == (0,)
     assert stored(table) == expected
     assert stored(table.slice(1)) == expected[1:]
 
@@ -69,6 +77,6 @@ def test_a_null_in_a_record_that_is_there_is_still_refused() -> None:
 
 def test_columns_without_such_fields_are_left_alone() -> None:
     plain = pa.schema([("a", pa.int64()), ("b", pa.struct([("x", TEXT)])), ("c", pa.uuid())])
-    assert columns_that_may_hide_nulls(plain) == ()
+    assert columns_with_required_inside_optional(plain) == ()
     table = plain.empty_table()
-    assert fill_hidden_nulls(table, ()) is table
+    assert fill_required_inside_null_structs(table, ()) is table

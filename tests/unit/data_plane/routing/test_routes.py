@@ -62,15 +62,21 @@ def test_long_names_are_cut_and_stay_different() -> None:
 def test_of_two_topics_for_one_table_one_is_left() -> None:
     topics = ["shop.a-b", "shop.a.b", "shop.c"]
     routing = Routing((SHOP,))
-    assert set(routing.winning_tables_of_topics(topics)) == {"shop.a-b", "shop.c"}
-    assert set(routing.winning_tables_of_topics([*topics, "shop.a_b"])) == {"shop.a_b", "shop.c"}
+    assert set(routing.tables_of_topics_without_collisions(topics)) == {"shop.a-b", "shop.c"}
+    assert set(routing.tables_of_topics_without_collisions([*topics, "shop.a_b"])) == {
+        "shop.a_b",
+        "shop.c",
+    }
     merging = Routing((Route(topic=SHOP.topic, to=SHOP.to, merge=True),))
-    assert set(merging.winning_tables_of_topics(topics)) == set(topics)
+    assert set(merging.tables_of_topics_without_collisions(topics)) == set(topics)
 
 
 def test_topics_that_a_route_names_the_same_do_not_collide() -> None:
     routing = Routing((Route(topic=r"^shop\.", to="lake.all"),))
-    assert set(routing.winning_tables_of_topics(["shop.a", "shop.b"])) == {"shop.a", "shop.b"}
+    assert set(routing.tables_of_topics_without_collisions(["shop.a", "shop.b"])) == {
+        "shop.a",
+        "shop.b",
+    }
 
 
 def test_a_value_puts_its_groups_into_the_name() -> None:

@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.data_plane.spark.stages import PartWritten, ShareRead, merge_reports
+from headgate.data_plane.spark.stages import PartWritten, ShareRead, reconcile_reads_and_writes
 
 ONE, TWO = TopicPartition("a", 0), TopicPartition("a", 1)
 BATCH = Batch(
@@ -46,7 +46,7 @@ def part(*numbers: int) -> PartWritten:
 
 
 def test_what_was_read_and_not_written_was_filtered_and_counts_as_skipped() -> None:
-    outcome = merge_reports(
+    outcome = reconcile_reads_and_writes(
         BATCH, [SECOND, FIRST], [part(9, 10), part(0, 1), part()], "transform.sql"
     )
     assert isinstance(outcome, BatchWritten)
@@ -58,7 +58,7 @@ def test_what_was_read_and_not_written_was_filtered_and_counts_as_skipped() -> N
 
 
 def test_a_share_that_was_read_twice_counts_once() -> None:
-    outcome = merge_reports(BATCH, [FIRST, SECOND, FIRST], [part(*EVERYTHING)], "")
+    outcome = reconcile_reads_and_writes(BATCH, [FIRST, SECOND, FIRST], [part(*EVERYTHING)], "")
     assert isinstance(outcome, BatchWritten)
     assert [result.records for result in outcome.partitions.values()] == [9, 4]
 
@@ -66,27 +66,27 @@ def test_a_share_that_was_read_twice_counts_once() -> None:
 @pytest.mark.parametrize("parts", [[part(0, 1, 1)], [part(0, 1), part(1, 2)]])
 def test_a_record_in_two_rows_is_named(parts: list[PartWritten]) -> None:
     with pytest.raises(TransformFailed, match=r"1 rows more .* a partition 0 offset 11"):
-        merge_reports(BATCH, [FIRST, SECOND], parts, "transform.sql")
+        reconcile_reads_and_writes(BATCH, [FIRST, SECOND], parts, "transform.sql")
 
 
 def test_a_record_that_was_not_read_is_named() -> None:
     with pytest.raises(TransformFailed, match="not read, as a partition 0 offset 17"):
-        merge_reports(BATCH, [FIRST, SECOND], [part(0, 7)], "transform.sql")
+        reconcile_reads_and_writes(BATCH, [FIRST, SECOND], [part(0, 7)], "transform.sql")
 
 
 def test_without_a_transform_every_record_must_be_written() -> None:
     with pytest.raises(WriteFailed, match="1 rows are missing"):
-        merge_reports(BATCH, [FIRST, SECOND], [part(*EVERYTHING[1:])], "")
+        reconcile_reads_and_writes(BATCH, [FIRST, SECOND], [part(*EVERYTHING[1:])], "")
     with pytest.raises(WriteFailed, match="1 rows are there twice"):
-        merge_reports(BATCH, [FIRST, SECOND], [part(*EVERYTHING), part(3)], "")
+        reconcile_reads_and_writes(BATCH, [FIRST, SECOND], [part(*EVERYTHING), part(3)], "")
 
 
 def test_a_failure_of_any_attempt_of_any_task_is_the_batchs() -> None:
     failed = ShareRead(1, BatchFailed(9, "no broker"), BitMap64())
     for reads in ([FIRST, SECOND, failed], [FIRST, failed, SECOND]):
-        outcome = merge_reports(BATCH, reads, [part(*EVERYTHING)], "")
+        outcome = reconcile_reads_and_writes(BATCH, reads, [part(*EVERYTHING)], "")
         assert outcome == BatchFailed(5, "no broker")
-    outcome = merge_reports(
+    outcome = reconcile_reads_and_writes(
         BATCH, [FIRST, SECOND], [part(0), BatchFailed(1, "disk")], "transform.sql"
     )
     assert outcome == BatchFailed(5, "disk")
@@ -94,4 +94,4 @@ def test_a_failure_of_any_attempt_of_any_task_is_the_batchs() -> None:
 
 def test_shares_that_do_not_make_up_the_batch_are_never_claimed() -> None:
     with pytest.raises(ValueError, match="do not make up"):
-        merge_reports(BATCH, [FIRST], [part(0)], "transform.sql")
+        reconcile_reads_and_writes(BATCH, [FIRST], [part(0)], "transform.sql")

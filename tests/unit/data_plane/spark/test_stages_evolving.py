@@ -30,7 +30,7 @@ from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone
-from headgate.data_plane.spark.stages import merge_reports
+from headgate.data_plane.spark.stages import reconcile_reads_and_writes
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.push_source import Record
 from headgate.participant.settings import Distribution, SchemaPolicy, UnknownFields
@@ -66,7 +66,7 @@ class Job:
         packets = [some.slice(0, 1) for some in read if some.column(stages.TALLY).null_count]
         (row,) = stages.packet_writing_stage(plan, batch)(iter(packets))
         done = JobDone(list(map(pickle.loads, told)), [pickle.loads(row.column(0)[0].as_py())])
-        return merge_reports(batch, done.reads, done.parts, ""), done
+        return reconcile_reads_and_writes(batch, done.reads, done.parts, ""), done
 
     def _batch(self, ranges: dict[TopicPartition, OffsetRange]) -> Batch:
         table = self.local.catalog.load_table("db.t")

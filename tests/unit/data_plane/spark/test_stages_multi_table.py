@@ -46,7 +46,7 @@ from headgate.data_plane.routing.routes import Route
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone, is_one_stage
 from headgate.data_plane.spark.shuffle_rows import PLACE, sort_key
-from headgate.data_plane.spark.stages import merge_reports
+from headgate.data_plane.spark.stages import reconcile_reads_and_writes
 from headgate.data_plane.transform.result_routing import require_routable
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.settings import Distribution
@@ -91,7 +91,7 @@ class Job(Desk):
     def _settled(self, plan: WriterPlan, batch: Batch) -> BatchOutcome:
         done = self._job(plan, batch)
         self.done.append(done)
-        outcome = merge_reports(
+        outcome = reconcile_reads_and_writes(
             batch, done.reads, done.parts, "transform.sql" if self.shape else ""
         )
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
@@ -120,9 +120,9 @@ class Job(Desk):
             for some in rows:
                 require_routable(some.schema, plan, "transform.sql")
             if plan.shaping.distribution is Distribution.NONE:
-                write = stages.result_writing_stage(plan, batch, "transform.sql")
+                write = stages.transform_writing_stage(plan, batch, "transform.sql")
                 return JobDone(reads, [_outcome(write(iter([some]))) for some in rows])
-            pack = stages.result_packing_stage(plan, batch, "transform.sql")
+            pack = stages.transform_packing_stage(plan, batch, "transform.sql")
             rows = [packet for some in rows for packet in pack(iter([some]))]
         parts = [
             _outcome(stages.packet_writing_stage(plan, batch)(iter(those)))

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 from support.local_catalog import LocalCatalog, local_catalog
 
 from headgate.control_protocol import message_encoding
-from headgate.control_protocol.columns import describe_changes
+from headgate.control_protocol.columns import describe_schema_growth
 from headgate.control_protocol.errors import PoisonRecord, UnknownField
 from headgate.control_protocol.events import Envelope, Proposal, TableStart
 from headgate.control_protocol.identifiers import (
@@ -344,7 +344,7 @@ def test_the_schema_has_what_was_done_to_it_and_keeps_all_else(desk: Desk) -> No
     before = desk.local.catalog.load_table("db.t").schema()
     desk.settled({"id": 1, "user": {"vip": True}, "new": [{"a": 1}]})
     after = desk.local.catalog.load_table("db.t").schema()
-    assert describe_changes(columns_of(before), columns_of(after)) == ("+user.vip", "+new")
+    assert describe_schema_growth(columns_of(before), columns_of(after)) == ("+user.vip", "+new")
     for name in before.column_names:
         assert after.find_field(name).field_id == before.find_field(name).field_id
     assert len(set(after.field_ids)) == len(after.field_ids)

@@ -98,9 +98,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
     def gone(*_: object) -> None:
         raise TableRecreated("there is no table db.trips, but this sink has filled it")
 
-    monkeypatch.setattr(
-        "headgate.operations.access.tables.require_never_filled_unless_restart", gone
-    )
+    monkeypatch.setattr("headgate.operations.access.tables.require_table_never_filled_before", gone)
     with (
         pytest.raises(TableMissing, match=ASIDE),
         open_tables_for_audit(owing.settings, asks_group=True) as reader,

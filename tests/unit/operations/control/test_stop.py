@@ -281,9 +281,9 @@ def test_a_process_rests_until_a_person_starts_the_sink(
     assert table.read().record is not None
     monkeypatch.setattr(process, "LOOKED_AT_S", 0)
     monkeypatch.setattr(process, "_TURN_S", 0.001)
-    assert process.may_take_part(settings)
+    assert process.is_stop_absent_or_unknown(settings)
     stop_sink(settings)
-    assert not process.may_take_part(settings)
+    assert not process.is_stop_absent_or_unknown(settings)
     turns: list[int] = []
 
     def turned() -> None:
@@ -293,7 +293,7 @@ def test_a_process_rests_until_a_person_starts_the_sink(
 
     process.wait_until_started(settings, threading.Event(), turned)
     assert len(turns) == 3
-    assert process.may_take_part(settings)
+    assert process.is_stop_absent_or_unknown(settings)
 
 
 def test_a_process_that_rests_ends_when_it_is_asked_to(
@@ -327,7 +327,7 @@ def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
 
 
 def test_without_a_table_nobody_is_stopped(settings: SinkSettings) -> None:
-    assert process.may_take_part(settings)
+    assert process.is_stop_absent_or_unknown(settings)
 
 
 def test_who_has_not_heard_it_is_told_again(

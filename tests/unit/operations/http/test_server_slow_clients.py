@@ -301,7 +301,7 @@ def test_a_turn_of_the_loop_closes_only_some_of_those_whose_time_is_over(
         nonlocal turn
         waiting = server._Waiting(100, lambda: None)
         for _ in range(10):
-            waiting.add_caller(Caller())  # type: ignore[arg-type]
+            waiting.add_or_renew_caller(Caller())  # type: ignore[arg-type]
         while len(closed) < 10:
             turn += 1
             await asyncio.sleep(0)
@@ -330,9 +330,9 @@ def test_nobody_is_closed_while_some_wait_to_be_served(monkeypatch: pytest.Monke
         nonlocal now_s
         waiting = server._Waiting(100, lambda: None)
         late, asks = Caller(), Caller()
-        waiting.add_caller(late)  # type: ignore[arg-type]
+        waiting.add_or_renew_caller(late)  # type: ignore[arg-type]
         now_s = 1.0
-        waiting.add_caller(asks)  # type: ignore[arg-type]
+        waiting.add_or_renew_caller(asks)  # type: ignore[arg-type]
         waiting.on_whole_request(asks)  # type: ignore[arg-type]
         for moment_s, expected in ((10.5, []), (20.5, [late])):
             now_s = moment_s

@@ -34,7 +34,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_read_control_tail_or_note_failure", lambda *_: [])
     monkeypatch.setattr(module, "_count_and_note_silent_members", lambda *_: 0)
     monkeypatch.setattr(
-        "headgate.operations.access.tables.require_never_filled_unless_restart", lambda *_: None
+        "headgate.operations.access.tables.require_table_never_filled_before", lambda *_: None
     )
 
 

@@ -237,7 +237,7 @@ def test_two_workers_of_one_name_are_told_once_until_it_is_over(
 ) -> None:
     balancer = Balancer(member._settings)
     for names in (["w0"], ["w0"], [], ["w0"]):
-        balancer._log_names_of_two_workers(names)
+        balancer._log_shared_worker_names(names)
     told = [each.message for each in caplog.records if "HG-166" in each.message]
     assert len(told) == 2
     assert "two workers are called w0" in told[0]

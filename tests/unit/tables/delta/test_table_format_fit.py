@@ -207,9 +207,9 @@ def test_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> Non
         (None, -3),
     ]
     assert sum(file.records for file in reader.live_files()) == 6
-    assert not reader.has_moved()
+    assert not reader.has_table_changed()
     world.append_foreign(4)
-    assert reader.has_moved()
+    assert reader.has_table_changed()
 
 
 def scanned(reader: DeltaReader, *names: str) -> list[tuple[object, ...]]:
@@ -296,7 +296,7 @@ def test_files_in_folders_whose_names_are_escaped_are_found(tmp_path: Path) -> N
     write_deltalake(tmp_path, rows, mode="append")
     reader = DeltaReader(DeltaLocation.from_spec(TableSpec("db.t", str(tmp_path))), SINK)
     live = reader.live_files()
-    assert [reader.size_and_rows(file) for file in live] == [(f.size_bytes, 1) for f in live]
+    assert [reader.stored_size_and_rows(file) for file in live] == [(f.size_bytes, 1) for f in live]
     assert {file.added_by for file in live} == {1}
     assert scanned(reader, "city", "id") == sorted(zip(cities, range(len(cities)), strict=True))
 
@@ -389,7 +389,7 @@ def test_table_and_view_of_a_reader_are_of_one_version(
         patched.setattr(DeltaLocation, "load_table", loaded_before_another)
         reader = DeltaReader(world.place, SINK)
     assert reader.view().head == 1
-    assert reader.has_moved()
+    assert reader.has_table_changed()
 
 
 def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.table_history import FencedConnector
 from headgate.control_protocol.testing.contract.world import commit, record, require_landed
 from headgate.tables.iceberg import connector_fence
-from headgate.tables.iceberg.connector_commits import BranchFiles, read_files_ever_on_branch
+from headgate.tables.iceberg.connector_commits import BranchFiles, read_connector_branch_history
 from headgate.tables.iceberg.connector_fence import (
     PASSED,
     connector_position_property,
@@ -65,7 +65,7 @@ def test_a_fence_is_known_by_its_sink_until_the_way_back(tmp_path: Path) -> None
 
 
 def _read(made: Table) -> tuple[Mapping[int, int], frozenset[str]]:
-    files: BranchFiles = read_files_ever_on_branch(made.refresh(), "main", MARK)
+    files: BranchFiles = read_connector_branch_history(made.refresh(), "main", MARK)
     return files.mark, files.fenced_by
 
 

@@ -204,7 +204,7 @@ def test_what_was_learned_of_bad_records_is_forgotten_with_them() -> None:
     good = [(GOOD % number).encode() for number in range(100)]
     spelling: columns.Spelling = {}
     for field in SCHEMA:
-        columns.learn_spelling(spelling, field, {"price": "1.25"}.get(field.name))
+        columns.learn_number_or_text(spelling, field, {"price": "1.25"}.get(field.name))
 
     def apart(*values: bytes) -> bad_record_search.BadRecordSearch:
         return bad_record_search.BadRecordSearch(

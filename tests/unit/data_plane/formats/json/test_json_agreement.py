@@ -64,7 +64,7 @@ def test_what_the_fast_path_takes_the_slow_one_takes_alike(column: str, text: st
     schema = pa.schema([("v", COLUMNS[column])])
     record = values.parse_record(document(text))
     spelling: columns.Spelling = {}
-    columns.learn_spelling(spelling, schema.field(0), record["v"])
+    columns.learn_number_or_text(spelling, schema.field(0), record["v"])
     try:
         fast = columns.decode_block(Packed.from_values([document(text)]), schema, spelling)
     except Unfit:

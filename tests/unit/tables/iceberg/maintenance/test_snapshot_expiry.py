@@ -386,11 +386,11 @@ def test_a_table_that_never_rests_is_left_for_the_next_commit(
         return right(*arguments)  # type: ignore[arg-type]
 
     tried: list[int] = []
-    right = snapshot_removal.SnapshotRemoval.try_exact_removal
-    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "try_exact_removal", overtaken)
+    right = snapshot_removal.SnapshotRemoval.try_removal_and_prove_exact
+    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "try_removal_and_prove_exact", overtaken)
     sink.commit(rows(90))
     assert (len(tried), server.removals) == (5, 0)
-    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "try_exact_removal", right)
+    monkeypatch.setattr(snapshot_removal.SnapshotRemoval, "try_removal_and_prove_exact", right)
     sink.view = sink.table.read()
     sink.commit(rows(91))
     assert server.removals == 1

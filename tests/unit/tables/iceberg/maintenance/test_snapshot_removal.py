@@ -53,7 +53,7 @@ class Desk(ServerChecks):
         return response.model_copy(update={"metadata": self.answered(response.metadata)})
 
     def call(self) -> bool:
-        return self.removal.try_exact_removal(self.load_table(NAME))
+        return self.removal.try_removal_and_prove_exact(self.load_table(NAME))
 
     def tag(self, name: str, position: int) -> None:
         table = self.load_table(NAME)
