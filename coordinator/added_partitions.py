@@ -80,6 +80,37 @@ def hold_added_partitions(
     return replace(state, held=tuple(held)), told
 
 
+def without_new_topics_described_in_part(
+    state: State,
+    offsets: Offsets,
+    known_offsets: Offsets,
+    known_topic_ids: Mapping[str, TopicId],
+    *,
+    topics: Topics,
+) -> tuple[Offsets, tuple[LogLine, ...]]:
+    """Return the offsets without those of topics that are new, and whose last partition is silent.
+
+    Begun without it, such a topic would seem to have grown once that partition has a leader.
+    """
+    known = {at.topic for at in known_offsets}
+    waiting = {
+        topic: max(now.silent)
+        for topic, now in sorted(topics.items())
+        if topic not in known and _may_feed_keyed_table(state.identity, topic)
+        if max(now.silent, default=-1) > max(now.partitions, default=-1)
+    }
+    told = tuple(
+        LogLine(
+            f"{topic}: not read before {TopicPartition(topic, last)} has a leader: a keyed table "
+            "must know how many partitions a topic begins with",
+            event=LogEvent.PARTITIONS_HELD,
+        )
+        for topic, last in waiting.items()
+        if topic not in known_topic_ids
+    )
+    return offsets.restricted_to(at for at in offsets if at.topic not in waiting), told
+
+
 def _merge_added_into_held(state: State, added: HeldPartitions) -> list[HeldPartitions]:
     """Return what is known of the topic with what was added behind it, which is younger.
 

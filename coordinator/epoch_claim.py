@@ -24,7 +24,11 @@ from headgate.control_protocol.rows_deleted_by_people import (
     ranges_read_again,
     require_deleted_rows_stay_deleted,
 )
-from headgate.coordinator.added_partitions import held_partitions, hold_added_partitions
+from headgate.coordinator.added_partitions import (
+    held_partitions,
+    hold_added_partitions,
+    without_new_topics_described_in_part,
+)
 from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.inputs_and_actions import (
     Action,
@@ -311,6 +315,10 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     if state.identity.may_have_keyed_tables:
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
         offsets = offsets.restricted_to(offsets.keys() - held_partitions(state))
+        offsets, late = without_new_topics_described_in_part(
+            state, offsets, *known, topics=sources.topics
+        )
+        held += late
     tables = (view, *secondaries.values())
     _require_no_deleted_records_read_again(state, tables, offsets, resumption.topic_ids)
     # above the secondary tables', too: a primary table that was restored counts from an old value,

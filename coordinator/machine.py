@@ -63,6 +63,7 @@ from headgate.coordinator.added_partitions import (
     admit_due_partitions,
     held_partitions,
     hold_added_partitions,
+    without_new_topics_described_in_part,
 )
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
@@ -511,6 +512,8 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
     if state.identity.may_have_keyed_tables:
         known = term.progress.offsets, term.sources.topic_ids
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
+        fit, late = without_new_topics_described_in_part(state, fit, *known, topics=sources.topics)
+        held += late
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(term.primary.view, ids, state.identity.shared_with)
     # A topic that was created again looks like the old one where its offsets fit by chance: only

@@ -190,21 +190,20 @@ def run_participant_in_this_thread(process: Process, settings: SinkSettings) -> 
         goes_on: SinkSettings | None = settings
         while goes_on and not process.stop.is_set():
             with process.measuring(goes_on) as measures:
-                turn = _Turn(process, measures)
-                if goes_on is not settings and (
-                    newer := _wait_while_others_have_other_file(goes_on, turn)
-                ):
+                turn = _Turn(process, measures, goes_on)
+                if goes_on is not settings and (newer := _wait_while_others_have_other_file(turn)):
                     goes_on = newer
                     continue
-                goes_on = _take_part_or_wait_for_start(goes_on, turn)
+                goes_on = _take_part_or_wait_for_start(turn)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Turn:
-    """Who learns that a sink's loop has made a turn, and what ends it."""
+    """Who learns that a sink's loop has made a turn, what ends it, and the settings in force."""
 
     process: Process
     measures: SinkMeters | None
+    settings: SinkSettings
 
     @property
     def stop(self) -> threading.Event:
@@ -215,11 +214,15 @@ class _Turn:
             self.measures.on_turn()
         self.process.manager.on_turn(status)
 
-    def reload_settings_if_changed(
-        self, settings: SinkSettings, sender: Sender
-    ) -> SinkSettings | None:
+    def adopt_settings(self, settings: SinkSettings) -> None:
+        """Keep what was adopted live: a file that has not changed since is not read again."""
+        self.settings = settings
+        if self.measures:
+            self.measures.adopt_settings(settings)
+
+    def reload_settings_if_changed(self, sender: Sender) -> SinkSettings | None:
         """Return the new settings if the sink file has some, and log that."""
-        reload = self.process.reload
+        reload, settings = self.process.reload, self.settings
         found = reload.poll(settings) if reload else None
         if isinstance(found, RefusedFile):
             text = f"the changed sink file was not adopted: {found.error.message}"
@@ -231,13 +234,13 @@ class _Turn:
         return found
 
 
-def _wait_while_others_have_other_file(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _wait_while_others_have_other_file(turn: _Turn) -> SinkSettings | None:
     """CONFIG-1: with another file than before, wait for those at work to leave, or to get it as
     well.
 
     Return the settings to go on with if the file changes meanwhile.
     """
-    reported = ""
+    settings, reported = turn.settings, ""
     while not turn.stop.is_set():
         now_ms = wall_ms()
         error = find_participants_with_other_file(
@@ -250,43 +253,43 @@ def _wait_while_others_have_other_file(settings: SinkSettings, turn: _Turn) -> S
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
         reported = error.message
         turn.report_turn("waits for participants with another sink file")
-        if newer := turn.reload_settings_if_changed(settings, new_sender()):
+        if newer := turn.reload_settings_if_changed(new_sender()):
             return newer
         turn.stop.wait(_LOOKED_AT_S)
     return None
 
 
-def _take_part_or_wait_for_start(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _take_part_or_wait_for_start(turn: _Turn) -> SinkSettings | None:
     """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
-        if is_stop_absent_or_unknown(settings):
+        if is_stop_absent_or_unknown(turn.settings):
             try:
-                return _take_part_until_new_settings(settings, turn)
+                return _take_part_until_new_settings(turn)
             except LeadershipReleased as released:
-                _stay_away_until_table_readable(settings, turn, released)
+                _stay_away_until_table_readable(turn, released)
                 continue
             except SinkStopped:
                 pass
         if turn.stop.is_set():
             break
-        message = f"sink {settings.name}: stopped by a person; waiting for headgate start"
+        message = f"sink {turn.settings.name}: stopped by a person; waiting for headgate start"
         _log.info("%s", message, extra=event_extra(LogEvent.SINK_WAITS))
         if turn.measures:
             turn.measures.note_left_group_to_wait()
-        wait_until_started(settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
-        if anew := turn.reload_settings_if_changed(settings, new_sender()):
+        wait_until_started(turn.settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
+        if anew := turn.reload_settings_if_changed(new_sender()):
             return anew
-        _wait_for_starters_file_or_raise(settings, turn)
+        _wait_for_starters_file_or_raise(turn)
     return None
 
 
-def _wait_for_starters_file_or_raise(settings: SinkSettings, turn: _Turn) -> None:
+def _wait_for_starters_file_or_raise(turn: _Turn) -> None:
     """CONFIG-1: let those go first that have the sink file with which a person started the sink.
 
     Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
     """
     turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
-    until_s, reported = time.monotonic() + _OTHERS_START_S, False
+    settings, until_s, reported = turn.settings, time.monotonic() + _OTHERS_START_S, False
     while not turn.stop.is_set() and time.monotonic() < until_s:
         envelopes = try_read_recent_envelopes(settings)
         error = find_participants_with_other_file(settings, envelopes, wall_ms()).error
@@ -302,11 +305,9 @@ def _wait_for_starters_file_or_raise(settings: SinkSettings, turn: _Turn) -> Non
         turn.stop.wait(_LOOKED_AT_S)
 
 
-def _stay_away_until_table_readable(
-    settings: SinkSettings, turn: _Turn, released: LeadershipReleased
-) -> None:
+def _stay_away_until_table_readable(turn: _Turn, released: LeadershipReleased) -> None:
     """ELECTION-2: let others lead, for as long as this process had no answers, and until it has."""
-    reported = f"{released.code} {released.message}"
+    settings, reported = turn.settings, f"{released.code} {released.message}"
     _log_event(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {reported}", logging.WARNING)
     if turn.measures:
         turn.measures.note_left_group_to_wait(reported)
@@ -316,19 +317,20 @@ def _stay_away_until_table_readable(
     )
 
 
-def _take_part_until_new_settings(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+def _take_part_until_new_settings(turn: _Turn) -> SinkSettings | None:
     """Take part until asked to end, or until the sink file changes.
 
     Raises ``SinkStopped`` and ``LeadershipReleased`` after leaving in order.
     """
-    with Sink(settings, turn.measures) as sink:
+    name = turn.settings.name
+    with Sink(turn.settings, turn.measures) as sink:
         leaving: SinkStopped | LeadershipReleased | None = None
         anew: SinkSettings | None = None
         try:
-            anew = _run_turns_until_new_settings(sink, settings, turn)
+            anew = _run_turns_until_new_settings(sink, turn)
         except (SinkStopped, LeadershipReleased) as asked:
             leaving = asked
-        _log.info("sink %s: leaves", settings.name, extra=event_extra(LogEvent.SINK_DRAINING))
+        _log.info("sink %s: leaves", name, extra=event_extra(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
             turn.process.manager.on_stopping()
         if turn.measures:
@@ -339,11 +341,9 @@ def _take_part_until_new_settings(settings: SinkSettings, turn: _Turn) -> SinkSe
         return anew
 
 
-def _run_turns_until_new_settings(
-    sink: Sink, settings: SinkSettings, turn: _Turn
-) -> SinkSettings | None:
+def _run_turns_until_new_settings(sink: Sink, turn: _Turn) -> SinkSettings | None:
     """Make turns until asked to stop; return new settings that cannot be applied live."""
-    first = FirstCommitLog(settings)
+    first = FirstCommitLog(turn.settings)
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)
         first.log_progress_if_new(sink.state)
@@ -351,12 +351,12 @@ def _run_turns_until_new_settings(
         if turn.process.on_progress:
             readings = turn.process.reload.readings if turn.process.reload else 0
             turn.process.on_progress(Progress(sink.state, sink.leads, readings))
-        read = turn.reload_settings_if_changed(settings, sink.state.sender)
-        if read and not can_apply_live(settings, read):
+        read = turn.reload_settings_if_changed(sink.state.sender)
+        if read and not can_apply_live(turn.settings, read):
             return read
         if read:
             sink.adopt_settings(read)
-            settings = read
+            turn.adopt_settings(read)
     return None
 
 

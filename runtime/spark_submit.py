@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from headgate.runtime import early_signals
+from headgate.runtime.systemd import ServiceManager
 
 
 def main() -> int:
@@ -23,7 +24,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run one headgate participant as a Spark driver.")
     parser.add_argument("--config", required=True, metavar="SINK.toml", help="the sink's file")
     options = parser.parse_args()
-    parent, stop = os.getppid(), threading.Event()
+    stop = threading.Event()
+    manager = _EndingWithParent(os.getppid(), stop)
     redacted: Callable[[str], str] = str
     try:
         settings = load(options.config)
@@ -32,17 +34,28 @@ def main() -> int:
         from headgate.runtime.process import run
 
         send_logs_to_stderr([settings])
-        run(settings, on_progress=lambda _: _stop_if_parent_ended(parent, stop), stop=stop)
+        run(settings, stop=stop, manager=manager)
     except HeadgateError as error:
         print(redacted(str(error)), file=sys.stderr)  # noqa: T201 - this is a command
         return error.exit_code
     return 0
 
 
-def _stop_if_parent_ended(parent_pid: int, stop: threading.Event) -> None:
-    """Stop when the parent process ends: a signal to ``spark-submit`` reaches only its JVM."""
-    if os.getppid() != parent_pid:
-        stop.set()
+class _EndingWithParent(ServiceManager):
+    """Stops when the parent process ends: a signal to ``spark-submit`` reaches only its JVM.
+
+    Unlike progress, turns are also told of a sink that a person stopped.
+    """
+
+    def __init__(self, parent_pid: int, stop: threading.Event) -> None:
+        super().__init__()
+        self._parent_pid = parent_pid
+        self._stop = stop
+
+    def on_turn(self, status: str) -> None:
+        super().on_turn(status)
+        if os.getppid() != self._parent_pid:
+            self._stop.set()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import json
 import pickle
+import re
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,10 @@ _SUPPORTED = ((3, 5), (4, 1))
 _SUPPORTED_CONNECT = ((4, 1),)
 _EARLIEST, _LATEST = -2, -1
 """What the Kafka source calls the two ends of a partition."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_LOCAL_SCHEME = re.compile(r"^file:(//)?/(?!/)")
+"""With one slash, too: so Hadoop spells a path without a host."""
 
 _log = redacted_logger(__name__)
 
@@ -431,8 +436,8 @@ def compute_and_discard_rows(frame: Any) -> None:
 
 def _read_text_file(session_frame: Any, path: str) -> str:
     """Read a small file wherever the query can: it may be on any file system that Spark knows."""
-    local = path.removeprefix("file://")
-    if "://" not in local:
+    local = _LOCAL_SCHEME.sub("/", path)
+    if not _SCHEME.match(local):
         return Path(local).read_text(encoding="utf-8")
     (row,) = session_frame.sparkSession.read.text(path, wholetext=True).collect()
     return str(row[0])

@@ -177,6 +177,7 @@ def serving_with_meters_if_configured(settings: SinkSettings) -> Iterator[SinkMe
         return
     with open_meters(settings) as (telemetry, meters):
         sink = ServedSink(settings)
+        meters.follow_adopted_settings(sink.adopt_settings)
         site = Site(
             {settings.name: sink},
             settings.http,

@@ -38,6 +38,7 @@ _LOOK_S_MAX = 60.0
 @dataclass(frozen=True, slots=True)
 class _Seen:
     at_s: float
+    by: SinkSettings
     report: StatusReport | HeadgateError
 
 
@@ -54,19 +55,19 @@ class ServedSink:
         return self._settings
 
     def adopt_settings(self, settings: SinkSettings) -> None:
-        """Adopt another version of its file."""
-        with self._lock:
-            self._settings, self._seen = settings, None
+        """Adopt another version of its file. It waits for no report that is being made."""
+        self._settings = settings
 
     def status_report(self) -> StatusReport:
         """Return the sink's state, not older than ``KEPT_S``. Raises as ``read_status``."""
         with self._lock:
-            if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
-                self._seen = _Seen(time.monotonic(), self._fetch_report_or_error())
-            seen = self._seen.report
-        if isinstance(seen, HeadgateError):
-            raise seen
-        return seen
+            seen, settings = self._seen, self._settings
+            if seen is None or seen.by is not settings or time.monotonic() - seen.at_s > KEPT_S:
+                seen = _Seen(time.monotonic(), settings, self._fetch_report_or_error())
+                self._seen = seen
+        if isinstance(seen.report, HeadgateError):
+            raise seen.report
+        return seen.report
 
     def forget_report(self) -> None:
         """Ask again next time: the sink was changed."""

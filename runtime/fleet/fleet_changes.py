@@ -179,6 +179,8 @@ def plan_pinned_move(keys: Sequence[str], worker: str) -> FleetPlanner:
                 load = load_of(making.fleet.sinks[spec.key])
                 slot = making.placing.assign_slot(spec.key, load, worker)
                 making.move_spec(replace(spec, pinned=True), slot)
+            elif not spec.pinned:
+                making.add_change(replace(spec, pinned=True), f"~ {spec.key}: stays on {worker}")
         return making.plan()
 
     return plan

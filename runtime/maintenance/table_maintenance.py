@@ -92,6 +92,7 @@ class Round:
 
     def __post_init__(self) -> None:
         self.done = Done(self.table)
+        self._left_before_compaction: tuple[str, ...] | None = None
 
     # ------------------------------------------------------------------------------- rows that go
 
@@ -153,15 +154,19 @@ class Round:
         orphans.
         """
         sequence_number_max: int | None = None
+        if self._left_before_compaction is None:
+            self._left_before_compaction = tuple(self.done.left)
+        before = self._left_before_compaction  # what row expiry left; each pass replaces its own
         while not self.ending.is_set():
             table = self.catalog.load_table(self.table)
             if self._sink_tag not in table.metadata.refs:  # no commit of the sink could land either
-                self.done.left = ["did not compact: the table has no tag of this sink"]
+                why = "did not compact: the table has no tag of this sink"
+                self.done.left = [*before, why]
                 return
             choice = self._choose_files(table, sequence_number_max)
             sequence_number_max = sequence_number_max or choice.sequence_number
             self.done.live_files = choice.live_files
-            self.done.left = [*choice.left, *self._unfit_file_reasons()]
+            self.done.left = [*before, *choice.left, *self._unfit_file_reasons()]
             if not choice.portions:
                 return
             sources = sum(map(len, choice.portions))

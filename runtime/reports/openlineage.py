@@ -27,6 +27,7 @@ _VERSIONS = {
     "SymlinksDatasetFacet": "1-0-1",
 }
 _HEADGATE = "ProgressRunFacet"
+_AZURE_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
 
 PARTITIONS_MAX = 1_000
 """Above this, an event does not list the offsets."""
@@ -248,7 +249,9 @@ def dataset_of(location: str, catalog: str, name: str) -> Dataset:
     found = urlsplit(location)
     if not found.path:
         return Dataset(f"iceberg://{catalog}", name)
-    host = found.netloc.rpartition("@")[2]
+    user, _, host = found.netloc.rpartition("@")
+    if found.scheme in _AZURE_SCHEMES and ":" not in user:
+        host = found.netloc  # OpenLineage names the container as well, which stands there
     if not found.scheme or found.scheme == "file":
         return Dataset("file", found.path.rstrip("/"))
     scheme = re.sub(r"^s3[an]$", "s3", found.scheme)

@@ -150,7 +150,7 @@ def current_error(progress: Progress, now_s: float, window_s: float) -> LastErro
     if progress.error and not progress.error.past:
         return progress.error
     lately = [error for at_s, error in progress.batches.values() if now_s - at_s < window_s]
-    return max(lately, key=lambda error: error.time_ms or 0, default=progress.error)
+    return max(lately, key=lambda error: error.time_ms or 0, default=None)
 
 
 def on_source_logs(

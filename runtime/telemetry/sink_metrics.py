@@ -110,9 +110,9 @@ class SinkMeters:
         self._life: CoordinatorMeters | None = None
         self._state: Callable[[], State] | None = None
         self._unwell: Callable[[], Unwell | None] = _no_problem
+        self._followers: list[Callable[[SinkSettings], None]] = []
         self._draining, self._resting = False, ""
         self._turned_s = time.monotonic()
-        self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
         self._hide = telemetry.register_gauges(self._gauges)
         self._handler = _ErrorCounter(
             settings.name, lambda code: self.count(names.ERRORS, 1, {"code": code})
@@ -122,6 +122,20 @@ class SinkMeters:
     def close(self) -> None:
         self._hide()
         logging.getLogger("headgate").removeHandler(self._handler)
+
+    @property
+    def settings(self) -> SinkSettings:
+        return self._settings
+
+    def adopt_settings(self, settings: SinkSettings) -> None:
+        """Judge by other intervals and limits from now on, as the participant does."""
+        self._settings = settings
+        for follower in self._followers:
+            follower(settings)
+
+    def follow_adopted_settings(self, follower: Callable[[SinkSettings], None]) -> None:
+        """Call this with what is adopted live: in the participant's loop, which must not wait."""
+        self._followers.append(follower)
 
     def count(self, name: str, amount: float, labels: Mapping[str, str]) -> None:
         self._telemetry.count(name, amount, {"sink": self._settings.name, **labels})
@@ -150,7 +164,8 @@ class SinkMeters:
     def why_not_live(self) -> str | None:
         """Return why the process should be restarted, if it should."""
         still_s = time.monotonic() - self._turned_s
-        if still_s > self._turn_s_max:
+        release_ms = self._settings.participant.release_timeout_ms
+        if still_s > (release_ms + _CALLS_MS_MAX) / 1000:
             return f"the participant's loop has not turned for {still_s:.0f} s"
         return None
 
@@ -200,7 +215,7 @@ class SinkMeters:
     def start_coordinator_meters(self, life: Sender) -> CoordinatorMeters:
         """Start to follow a coordinator's life in this process; the caller closes the result."""
         with self._lock:
-            self._life = CoordinatorMeters(self, life, self._settings)
+            self._life = CoordinatorMeters(self, life)
             return self._life
 
     def on_coordinator_life_end(self, life: CoordinatorMeters) -> None:
@@ -257,11 +272,9 @@ class SinkMeters:
 class CoordinatorMeters:
     """Follows one coordinator's life. Sink-wide series are reported only from here."""
 
-    def __init__(self, meters: SinkMeters, life: Sender, settings: SinkSettings) -> None:
+    def __init__(self, meters: SinkMeters, life: Sender) -> None:
         self._meters = meters
         self._sender = life
-        self._settings = settings
-        self._window_s = settings.coordinator.overdue_after_ms / 1000
         self._lock = threading.Lock()
         self._progress = coordinator_progress.Progress()
         self._begun_ms = wall_ms()
@@ -269,6 +282,14 @@ class CoordinatorMeters:
 
     def close(self) -> None:
         self._meters.on_coordinator_life_end(self)
+
+    @property
+    def _settings(self) -> SinkSettings:
+        return self._meters.settings
+
+    @property
+    def _window_s(self) -> float:
+        return self._settings.coordinator.overdue_after_ms / 1000
 
     @property
     def progress(self) -> coordinator_progress.Progress:

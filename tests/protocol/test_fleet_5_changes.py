@@ -78,6 +78,16 @@ def test_fleet_5_a_move_is_a_removal_and_a_spec_and_is_never_seen_halfway() -> N
     assert planned(records, plan_pinned_move(["a"], "w1")) == Plan()
 
 
+def test_fleet_5_a_move_to_where_a_sink_is_pins_it_there() -> None:
+    records = fleet_of([spec("a", 0)], {"w0": (0, 1), "w1": (2, 3)})
+    plan = planned(records, plan_pinned_move(["a"], "w0"))
+    (stays,) = plan.changes
+    assert isinstance(stays, SinkSpec)
+    assert (stays.slot, stays.pinned, stays.moved_ms) == (0, True, 0)
+    assert plan.lines == ("~ a: stays on w0",)
+    assert planned(after(records, plan), plan_pinned_move(["a"], "w0")) == Plan()
+
+
 def test_fleet_5_who_is_not_there_is_named_and_nothing_is_planned() -> None:
     records = fleet_of([spec("trips", 0)], {"w0": (0,)})
     with pytest.raises(ConfigurationError, match=r"no sink trip .*did you mean trips"):

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_pending_commits import build_deliveries
@@ -51,6 +51,8 @@ def asked(coordinator: Coordinator, sources: dict[str, TopicState]) -> StartComm
     coordinator.until(Phase.PREPARING)
     coordinator.sources = sources
     coordinator.described()
+    if not coordinator.said:  # TABLE-5: a topic is new
+        coordinator.goes_on()
     _, start = coordinator.said
     assert isinstance(start, StartCommit)
     return start
@@ -222,6 +224,37 @@ def test_one_that_nobody_could_describe_before_is_not_added() -> None:
     coordinator.sources = grown()
     coordinator.until(Phase.CLAIMING)
     assert coordinator.attempt.record.offsets == Offsets({P0: 10, P1: 0, P2: 5})
+
+
+@pytest.mark.parametrize("growth_ms", [GROWTH_MS, None])
+def test_a_new_topic_whose_last_partition_has_no_leader_has_not_grown(
+    growth_ms: int | None,
+) -> None:
+    """It begins when all of it can be described: nothing would tell its last one from an added."""
+    coordinator = waiting()
+    identity = replace(coordinator.state.identity, growth_ms=growth_ms, multiples_only=True)
+    coordinator.state = replace(coordinator.state, identity=identity)
+    whole = TopicState(TopicId("new"), {n: OffsetRange(0, 9) for n in range(3)})
+    partly = {n: log for n, log in whole.partitions.items() if n != 2}
+    silent = replace(whole, partitions=partly, silent=frozenset({2}))
+    known = topics((0, 10), (0, 20))
+    for is_new in (True, False):
+        assert asked(coordinator, {**known, "zones": silent}).offsets == offsets(10, 20)
+        assert ("zones: not read" in coordinator.told) is is_new
+        goes_round(coordinator, {})
+    for _ in range(2):
+        begun = asked(coordinator, {**known, "zones": whole}).offsets
+        assert [begun[TopicPartition("zones", n)] for n in range(3)] == [0, 0, 0]
+        goes_round(coordinator, {})
+
+
+def test_a_claim_leaves_such_a_topic_out() -> None:
+    coordinator = waiting(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
+    partly = TopicState(TopicId("new"), {0: OffsetRange(0, 9)}, frozenset({1}))
+    coordinator.sources = {**topics((0, 10), (0, 20)), "zones": partly}
+    coordinator.until(Phase.CLAIMING)
+    assert coordinator.attempt.record.offsets == offsets(10, 20)
+    assert "zones: not read" in coordinator.told
 
 
 def test_valid_through_waits_for_what_is_held() -> None:

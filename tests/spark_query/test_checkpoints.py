@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 
 from headgate.control_protocol.errors import CheckpointUnreadable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
+from headgate.spark import batches
 from headgate.spark.checkpoint import read_proposed_batch
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -43,6 +45,29 @@ def test_query_11_another_version_and_a_torn_file_are_refused(checkpoint: Path, 
     (checkpoint / "offsets/1").write_text(text)
     with pytest.raises(CheckpointUnreadable):
         read_proposed_batch(str(checkpoint), 1, READ, spark_version="4.1.4")
+
+
+@pytest.mark.parametrize(
+    ("root", "local"),
+    [
+        ("{}", True),
+        ("file:{}", True),
+        ("file://{}", True),
+        ("dbfs:/ckpt", False),
+        ("hdfs:/ckpt", False),
+        ("s3a://bucket/ckpt", False),
+    ],
+)
+def test_query_11_a_checkpoint_is_read_however_its_file_system_is_spelled(
+    checkpoint: Path, root: str, local: bool
+) -> None:
+    frame = Mock()
+    frame.sparkSession.read.text.return_value.collect.return_value = [['{"id":"q"}']]
+    path = f"{root.format(checkpoint)}/metadata"
+    assert batches._read_text_file(frame, path) == '{"id":"q"}'
+    assert frame.sparkSession.read.text.call_args_list == (
+        [] if local else [call(path, wholetext=True)]
+    )
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/0", "offsets/1"])

@@ -94,10 +94,7 @@ class ReaderContract:
             assert row_count_of(reader) == sum(rows for _, rows in came)
             live = reader.live_files()
             for file in live:
-                assert reader.stored_size_and_rows(file) == (
-                    file.size_bytes,
-                    file.records,
-                )
+                assert reader.stored_size_and_rows(file) == (file.size_bytes, file.records)
             named = {(file.path, file.records): file.added_by for file in live}
             assert named == came or not {path for path, _ in named} & {path for path, _ in came}
             assert read_number_column(reader) == expected_number_column(brought)

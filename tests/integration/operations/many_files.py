@@ -64,10 +64,7 @@ def main() -> None:
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak of having made the table
     before_mb = peak_mb()
     batch = pa.record_batch({"topic": ["rows"], "partition": [0], "offset": [7]})
-    IcebergReader.stored_size_and_rows = lambda _self, file: (
-        file.size_bytes,
-        file.records,
-    )
+    IcebergReader.stored_size_and_rows = lambda _self, file: (file.size_bytes, file.records)
     reading.live_batches_of_file = lambda *_: iter([batch])
     reader = IcebergReader(table, SinkName("sink"), "main")
     history, live = reader.history(), reader.live_files()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pytest
 from unit.operations.filled_table import sink_file_text
@@ -16,11 +17,13 @@ from headgate.config import reload as module
 from headgate.config.load import load, parse
 from headgate.config.reload import RefusedFile, Reload, can_apply_live
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError, LeadershipReleased, SinkStopped
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.participant.state import State
 from headgate.runtime import process, sink
 from headgate.runtime.fleet.fleet_records import revision_of
 from headgate.runtime.fleet.warm_parent import TurnReport
+from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 TEXT = sink_file_text(Path("/lake"))
 BEFORE = parse(TEXT)
@@ -146,6 +149,7 @@ class World:
         self.lives: list[Opened] = []
         self.said: list[Notice] = []
         self.measured: list[SinkSettings] = []
+        self.meters = Mock(spec=SinkMeters)
         self.at_turn: Callable[[Opened], None] = lambda _: None
         monkeypatch.setattr(sink, "open_sink", self._opened)
         monkeypatch.setattr(sink, "announcing_end", self._departing)
@@ -164,9 +168,9 @@ class World:
         yield
 
     @contextmanager
-    def measuring(self, settings: SinkSettings) -> Iterator[None]:
+    def measuring(self, settings: SinkSettings) -> Iterator[SinkMeters]:
         self.measured.append(settings)
-        yield None
+        yield self.meters
 
 
 def test_intervals_hold_live_and_anything_else_leaves_and_opens_anew(
@@ -185,11 +189,34 @@ def test_intervals_hold_live_and_anything_else_leaves_and_opens_anew(
     process.run(load(file), stop=stop, measuring=world.measuring, sink_file=file)
     first, second = world.lives
     assert [s.coordinator.commit_interval_ms for s in first.adopted] == [1_234]
+    assert world.meters.adopt_settings.call_args_list == [call(*first.adopted)]
     assert (first.closed, second.closed) == (True, True)
     assert second.opened_with.coordinator.on_rollback.value == "follow-table"
     assert world.measured == [first.opened_with, second.opened_with]
     assert {notice.kind for notice in world.said} == {NoticeKind.RELOADED}
     assert [bool(notice.code) for notice in world.said] == [False, True, False]
+
+
+@pytest.mark.parametrize("leaving", [SinkStopped("by ann"), LeadershipReleased("away")])
+def test_what_was_adopted_live_holds_when_the_sink_opens_again(
+    file: Path, world: World, monkeypatch: pytest.MonkeyPatch, leaving: HeadgateError
+) -> None:
+    stop = threading.Event()
+    monkeypatch.setattr(process, "wait_until_started", lambda *_: None)
+    monkeypatch.setattr(process, "wait_until_table_readable", lambda *_: None)
+    monkeypatch.setattr(process, "_wait_for_starters_file_or_raise", lambda *_: None)
+
+    def at_turn(life: Opened) -> None:
+        if len(world.lives) == 2:
+            stop.set()
+        elif life.adopted:
+            raise leaving
+        elif life.turns == 1:
+            write(file, FASTER)
+
+    world.at_turn = at_turn
+    process.run(load(file), stop=stop, measuring=world.measuring, sink_file=file)
+    assert world.lives[1].opened_with == world.lives[0].adopted[0] == load(file)
 
 
 def test_a_comment_alone_opens_nothing_and_a_worker_hears_of_the_file_that_was_read(

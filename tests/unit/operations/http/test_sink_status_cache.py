@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from headgate.config.observability_settings import HttpSettings
 from headgate.config.reload import Reload
 from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
-from headgate.operations.http import sink_status_cache
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.operations.http import app, sink_status_cache
 from headgate.operations.http.app import (
     follow_sink_files,
     require_same_http_and_when_adopted,
@@ -93,6 +95,40 @@ def test_many_who_look_ask_once() -> None:
     sink.forget_report()
     sink.status_report()
     assert asked == 2
+
+
+def test_a_report_by_earlier_settings_does_not_count() -> None:
+    sink = MadeUp(report())
+    sink.status_report()
+    sink.said = report(condition="stalled")
+    assert sink.status_report().condition == report().condition
+    sink.adopt_settings(replace(sink.settings, coordinator=CoordinatorSettings()))
+    assert sink.status_report().condition == "stalled"
+
+
+def test_a_participants_server_goes_by_what_was_adopted_live_and_lets_no_turn_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks, go_on = threading.Event(), threading.Event()
+
+    class Slow(MadeUp):
+        def _fetch_report_or_error(self) -> StatusReport | HeadgateError:
+            looks.set()
+            assert go_on.wait(PATIENCE_S)
+            return self.said
+
+    sink = Slow(report())
+    monkeypatch.setattr(app, "ServedSink", lambda _: sink)
+    monkeypatch.setattr(app, "_serving_http", lambda *_: nullcontext(""))
+    slower = replace(sink.settings, coordinator=CoordinatorSettings(commit_interval_ms=600_000))
+    listening = replace(sink.settings, http=HttpSettings(listen="127.0.0.1:0"))
+    with serving_with_meters_if_configured(listening) as meters:
+        assert meters
+        assert looks.wait(PATIENCE_S)
+        meters.adopt_settings(slower)
+        assert not go_on.is_set()
+        assert sink.settings == slower
+        go_on.set()
 
 
 def test_sinks_of_one_server_have_one_set_of_tokens() -> None:

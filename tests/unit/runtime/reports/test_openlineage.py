@@ -135,8 +135,9 @@ def test_offsets_of_very_many_partitions_are_left_out() -> None:
         ("s3://user:secret@bucket/a/b/", ("s3://bucket", "a/b")),
         (
             "abfss://box@account.dfs.core.windows.net/a",
-            ("abfss://account.dfs.core.windows.net", "a"),
+            ("abfss://box@account.dfs.core.windows.net", "a"),
         ),
+        ("wasb://user:secret@box.net/a", ("wasb://box.net", "a")),
         ("file:///tmp/lake/a", ("file", "/tmp/lake/a")),
         ("/tmp/lake/a", ("file", "/tmp/lake/a")),
         ("https://host/a?sig=secret", ("https://host", "a")),

@@ -17,6 +17,7 @@ from protocol.values import record, view
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
@@ -404,6 +405,41 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
     meters.set_problem_source(lambda: None)
     assert meters.why_not_ready() is None
     assert ((names.STATE, Condition.RUNNING.value) in kept.gauges()) is leads
+
+
+def test_a_stall_is_judged_by_the_interval_that_was_adopted_live(meters: SinkMeters) -> None:
+    followed: list[SinkSettings] = []
+    meters.follow_adopted_settings(followed.append)
+    meters.set_state_source(
+        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
+    )
+    life = meters.start_coordinator_meters(LIFE)
+    life.on_event(envelope(start()))
+    life.on_source_logs(logs({P0: 11}), {})
+    assert meters.why_not_ready() is None
+    at_once = replace(SETTINGS.coordinator, commit_interval_ms=1, commit_timeout_ms=1)
+    meters.adopt_settings(replace(SETTINGS, coordinator=at_once))
+    time.sleep(at_once.overdue_after_ms / 1000)
+    assert meters.why_not_ready() == "stalled"
+    meters.adopt_settings(SETTINGS)
+    assert meters.why_not_ready() is None
+    assert [each.coordinator for each in followed] == [at_once, SETTINGS.coordinator]
+
+
+def test_a_past_error_is_not_why_it_stalls(meters: SinkMeters) -> None:
+    meters.set_state_source(
+        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
+    )
+    life = meters.start_coordinator_meters(LIFE)
+    life.on_event(envelope(start()))
+    life.note_failure("HG-401 the catalog does not answer; tries again in 500 ms")
+    life.on_event(envelope(ack(18)))
+    life.on_source_logs(logs({P0: 19}), {})
+    assert meters.why_not_ready() is None
+    at_once = replace(SETTINGS.coordinator, commit_interval_ms=1, commit_timeout_ms=1)
+    meters.adopt_settings(replace(SETTINGS, coordinator=at_once))
+    time.sleep(at_once.overdue_after_ms / 1000)
+    assert meters.why_not_ready() == "stalled"
 
 
 def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkMeters) -> None:
