@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,7 @@ MEANT_FOR = "table_name"
 """The quarantine's column with the table that could not take the record."""
 
 _PLACE = ("topic", "topic_id", "partition", "offset")
-_ROW = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_ROW = (*_PLACE, "timestamp", "key", "value", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,14 @@ class DivertedRecords:
     def replayable_places_for_table(self, table: str) -> tuple[Place, ...]:
         """Return those meant for the table, in order, each once, of topics that are unchanged."""
         rows = self._scan(self._table_filter(table), _PLACE).to_pylist()
-        ids, ends = self.record.topic_ids, self.record.offsets
+        ends = self.record.offsets
         return tuple(
             Place(TopicPartition(topic, partition), TopicId(topic_id), offset)
             for topic, partition, offset, topic_id in sorted(
                 {
                     (row["topic"], row["partition"], row["offset"], row["topic_id"])
                     for row in rows
-                    if row["topic_id"] is not None
-                    and ids.get(row["topic"]) == row["topic_id"]
+                    if self._is_of_unchanged_topic(row)
                     and row["offset"] < ends.get(TopicPartition(row["topic"], row["partition"]), 0)
                 }
             )
@@ -78,7 +78,10 @@ class DivertedRecords:
     def read_records(
         self, table: str, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[Record]:
-        """Yield the records meant for the table within these ranges, byte by byte."""
+        """Yield the records meant for the table within these ranges, byte by byte.
+
+        A deleted topic's records had the same offsets: only those of topics that are unchanged.
+        """
         anywhere = [range_filter(at, span) for at, span in ranges.items()]
         wanted = And(self._table_filter(table), Or(*anywhere) if anywhere[1:] else anywhere[0])
         rows = self._scan(wanted, _ROW)
@@ -86,6 +89,8 @@ class DivertedRecords:
         for row, timestamp_us in zip(
             rows.drop_columns("timestamp").to_pylist(), timestamps, strict=True
         ):
+            if not self._is_of_unchanged_topic(row):
+                continue
             yield Record(
                 topic=row["topic"],
                 partition=row["partition"],
@@ -95,6 +100,10 @@ class DivertedRecords:
                 key=row["key"],
                 headers=[(each["key"], each["value"]) for each in row["headers"] or ()],
             )
+
+    def _is_of_unchanged_topic(self, row: Mapping[str, Any]) -> bool:
+        known = self.record.topic_ids.get(row["topic"])
+        return known is not None and row["topic_id"] == known
 
     def _table_filter(self, table: str) -> BooleanExpression:
         return And(self._diverted_filter(), EqualTo(term=MEANT_FOR, value=table))

@@ -21,6 +21,7 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
     TableChanged,
+    TableMissing,
 )
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
@@ -613,7 +614,7 @@ class SinkAudit:
             for at, end in history.current_record.offsets.items():
                 self._ends_decided_since[at] = max(end, self._ends_decided_since.get(at, 0))
         self._secondaries.add(history.uuid)
-        if keyed := self._keyed.is_keyed(name):
+        if self._keyed.is_keyed(name):
             self._keyed.register_and_examine_table(table)
             self._keyed.examine_keys(table)
             if decided_since:  # its rows are newer than any replay of what the ledger had decided
@@ -640,7 +641,7 @@ class SinkAudit:
         )
         self._came |= self._find_and_remark_late_deliveries(at_rest)
         pending = check_and_count_pending_rows(
-            table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
+            table, at_rest, self._history, columns=columns, into=seen
         )
         if absent:  # each row may be of any record
             self._nameless_rows += max(0, live_row_count(table.files)) + pending
@@ -686,13 +687,21 @@ class SinkAudit:
     ) -> Mapping[TopicPartition, BitMap64]:
         replayed: dict[TopicPartition, BitMap64] = {}
         records = {name: table.reader.view().record for name, table in tables.items()}
-        marks = {name: record.replayed for name, record in records.items() if record}
-        if not any(marks.values()):
+        # Rows that were written again are no quarantine's: the sink may never have had one.
+        marks = {
+            name: record.replayed
+            for name, record in records.items()
+            if record and record.replayed and record.replayed.offsets
+        }
+        if not marks:
             return replayed
-        name = self._settings.quarantine.table
-        with self._tables.open_for_reading(name) as at_rest:
-            reader = cast("LoadedReader", at_rest.reader)  # replays are of tables in a catalog
-            record = reader.view().record
+        try:
+            with self._tables.open_for_reading(self._settings.quarantine.table) as at_rest:
+                reader = cast("LoadedReader", at_rest.reader)  # replays are of tables in a catalog
+                record = reader.view().record
+        except TableMissing as error:
+            self._unread_quarantine = error.message
+            return {}
         if record is None:
             return replayed
         quarantine = DivertedRecords(
@@ -700,7 +709,7 @@ class SinkAudit:
         )
         for name, mark in marks.items():
             try:
-                places = quarantine.replayable_places_for_table(name) if mark else ()
+                places = quarantine.replayable_places_for_table(name)
             except RetryLater:
                 raise
             except HeadgateError as error:  # a column that people renamed

@@ -94,6 +94,8 @@ class Slices:
 
     def flush(self) -> None:
         """Write what is buffered. Raises ``Unreachable`` without room."""
+        if not self._waiting:  # no row tells how large rows are, and so how many slices there are
+            return
         rows = pa.Table.from_batches(self._waiting, self.schema)
         self._waiting, self._bytes = [], 0
         numbers = _slice_number_of_each_row(rows, self.slicing.choose_slice_count_once(rows))

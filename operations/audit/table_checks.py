@@ -290,12 +290,11 @@ def check_and_count_pending_rows(
     *,
     columns: Columns | None,
     into: TableRecords,
-    keyed: bool = False,
 ) -> int:
     """PENDING-7: check and count rows that are pending, and that the table's record does not show.
 
-    Adds the records to ``into`` if ``columns`` name them, and returns the number of rows; those of
-    a keyed table may be replaced again.
+    Adds the records to ``into`` if ``columns`` name them, and returns the number of rows. Those of
+    a keyed table may be replaced again, so it has none: only its files are checked.
     """
     known, rows = table.history.current_record, 0
     whom = "the quarantine" if table.role is Role.QUARANTINE else table.history.table
@@ -309,7 +308,7 @@ def check_and_count_pending_rows(
             f"{pending_commit.description} of transaction {pending_commit.transaction} are pending "
             f"for {whom}"
         )
-        if keyed and isinstance(table.reader, SupportsKeyedAudit):
+        if not columns and isinstance(table.reader, SupportsKeyedAudit):
             table.findings += check_pending_files(table.reader, pending_commit, primary.uuid)
         else:
             table.findings += _check_pending_rows(at_rest, pending_commit.manifest, columns, into)
@@ -348,6 +347,9 @@ def _check_pending_rows(
         files = table.staged_rows(manifest, columns or ())
         if columns:
             scan_staged_files(files, columns, into)
+        else:
+            for file in files:  # each is opened only once it is read
+                next(iter(file.batches()), None)
     except FileNotFoundError as error:
         return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
     return []

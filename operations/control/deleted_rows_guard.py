@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.errors import DeletedBack
+from headgate.control_protocol.errors import DeletedBack, TableMissing
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.rows_deleted_by_people import DeletedRecords, ranges_read_again
 from headgate.control_protocol.rows_deleted_by_people import (
     require_deleted_rows_stay_deleted as refuse_of_one,
 )
-from headgate.control_protocol.table_history import Newest
+from headgate.control_protocol.table_history import History, Newest
 from headgate.operations.access.tables import open_every_table, open_tables_for_reading
 from headgate.runtime.sink_tables import SinkTables
 
@@ -65,5 +65,25 @@ def _read_deletions(tables: SinkTables) -> Iterator[tuple[str, DeletedRecords]]:
             for name, secondary in every.tables.items():
                 yield name, secondary.reader.history(_HEAD).deleted
     if settings.quarantine.keeps_rejected_records:
-        with tables.open_for_reading(settings.quarantine.table) as quarantine:
-            yield settings.quarantine.table, quarantine.reader.history(_HEAD).deleted
+        name = settings.quarantine.table
+        try:
+            with tables.open_for_reading(name) as quarantine:
+                deleted = quarantine.reader.history(_HEAD).deleted
+        except TableMissing:
+            if _may_have_filled_quarantine(history, name):
+                raise
+        else:
+            yield name, deleted
+
+
+def _may_have_filled_quarantine(history: History, name: str) -> bool:
+    """Return whether a start has used a quarantine of this name, as far as records tell: only a
+    start creates one."""
+    records = [commit.record for commit in history.commits]
+    if history.current_record:
+        records.append(history.current_record)
+    # Records of version 1 do not name their quarantine.
+    return any(
+        name in record.secondaries or (record.quarantined and not record.secondaries)
+        for record in records
+    )

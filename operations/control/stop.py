@@ -160,7 +160,8 @@ def _wait_and_find_remaining_members(
     while True:
         with suppress(RetryLater):  # the request is stored, whether or not this is answered
             status = read_status(settings)
-        if (status and not status.participants) or time.monotonic() > until_s:
+        nobody = status and status.participants_known and not status.participants
+        if nobody or time.monotonic() > until_s:
             break
         if time.monotonic() > again_s:
             try_announce_command(settings, "stop")

@@ -162,10 +162,9 @@ def _serving_http(listen: str, http: HttpSettings, site: Site) -> Iterator[str]:
 
 @contextmanager
 def _redacting_secrets_of_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
-    if not sinks:
-        yield
-        return
-    with redacting(sinks[0].redaction), _redacting_secrets_of_all(sinks[1:]):
+    with ExitStack() as redactions:
+        for settings in sinks:
+            redactions.enter_context(redacting(settings.redaction))
         yield
 
 

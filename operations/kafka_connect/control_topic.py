@@ -61,10 +61,18 @@ def write_group_offsets(
 
 
 def read_last_stable_offsets(settings: Mapping[str, str], topic: str, group: str) -> dict[int, int]:
-    """Return where the control topic ends for whoever reads only what is committed."""
+    """Return where the control topic ends for whoever reads only what is committed.
+
+    Raises ``Unreachable``.
+    """
     consumer = _new_consumer(settings, group, "read_committed")
     try:
         return {p: log.end for p, log in _read_watermarks(consumer, topic).items()}
+    except kafka.KafkaException as error:
+        raise Unreachable(
+            f"control topic {topic} cannot be read: {error}",
+            "run the same command again: it finds out what landed",
+        ) from error
     finally:
         consumer.close()
 

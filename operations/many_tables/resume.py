@@ -81,15 +81,16 @@ def resume_and_wait_until_open(
 ) -> tuple[str, ...]:
     """Resume those of the tables that are suspended, and wait until they take rows.
 
-    Returns the names of those that were suspended. Raises as ``resume_tables``, and ``RetryLater``
-    if one does not open within ``patience_s``.
+    Without names, all that are suspended. Returns the names of those that were suspended. Raises as
+    ``resume_tables``, and ``RetryLater`` if one does not open within ``patience_s``.
     """
     require_many_tables(settings.tables)
     with open_tables_for_reading(settings) as tables:
         suspended, gone = _read_suspended(tables)
     resumed = tuple(sorted(suspended.keys() & set(names) if names else suspended))
     if any(not suspended[name].resuming for name in resumed):
-        resume_tables(settings, resumed, patience_s)
+        # Not the names of all where none was given: a table that is gone would count as named.
+        resume_tables(settings, resumed if names else (), patience_s)
     _wait_until_open(settings, resumed, gone, patience_s)
     return resumed
 

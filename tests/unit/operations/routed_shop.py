@@ -13,6 +13,7 @@ from support.iceberg_files import write_files
 from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
 
 from headgate.config.load import parse
+from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -27,6 +28,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging, TopicState
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable
@@ -66,6 +68,12 @@ def shop_settings(home: Path, more: str = QUARANTINE) -> SinkSettings:
     """Return the settings of the shop whose catalog is in this folder."""
     known = catalog_properties(home)
     return parse(FILE.format(uri=known["uri"], warehouse=known["warehouse"]) + more)
+
+
+def without_quarantine(settings: SinkSettings) -> SinkSettings:
+    """Return the settings of the same sink that stops at bad and unmatched records."""
+    stopping = replace(settings.tables, unmatched=Disposal.FAIL)
+    return replace(settings, tables=stopping, quarantine=QuarantineSettings(policy=Disposal.FAIL))
 
 
 class Shop:
@@ -145,10 +153,11 @@ class Shop:
         rows: Rows | None = None,
         *,
         unmatched: str = "",
+        topic_id: str = "topic-id-1",
     ) -> None:
         """A transaction whose records for some tables go to the quarantine instead (SUSPEND-1).
 
-        ``unmatched``: why no table takes them (ROUTE-2).
+        ``unmatched``: why no table takes them (ROUTE-2). ``topic_id``: of the topic they are from.
         """
         aside = self.settings.quarantine.table
         self.number += 1
@@ -160,7 +169,7 @@ class Shop:
         values = [
             {
                 "topic": "shop",
-                "topic_id": "topic-id-1",
+                "topic_id": topic_id,
                 "partition": 0,
                 "offset": offset,
                 "value": None if value is None else value.encode(),

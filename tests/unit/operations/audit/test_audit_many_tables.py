@@ -41,6 +41,7 @@ from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.audit.table_checks import AuditedTable
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.runtime.sink_tables import SinkTables
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 Beside = Callable[[int], AuditReport]
@@ -214,6 +215,18 @@ def test_rows_of_a_table_without_coordinates_may_be_the_missing_records(
     assert says(report.unproven, "1 records of the source are absent", "carry no coordinates: 1")
     assert not says(report.proven, "twice")
     assert "record-lost" in findings(beside(4)), "one more than it has"
+
+
+def test_a_pending_file_that_is_gone_is_a_finding_of_a_table_without_coordinates(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    (pending_commit,) = shop.decides({CLICKS: [3]})
+    table = shop.catalog.load_table(CLICKS)
+    for file in read_staged_files(table.io, pending_commit.manifest):
+        table.io.delete(file.file_path)
+    with table.update_schema() as update:
+        update.rename_column("offset", "kafka_offset")
+    assert "pending-commit-missing" in findings(audit(settings, with_source=False))
 
 
 # ------------------------------------------------------------------------- what moves meanwhile

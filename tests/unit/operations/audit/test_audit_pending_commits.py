@@ -3,7 +3,9 @@ so."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -19,10 +21,14 @@ from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, Staging
 from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.operations.access.tables import open_tables_for_audit, open_tables_for_reading
+from headgate.operations.audit import table_checks
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.audit.table_records import TableRecords
+from headgate.runtime.sink_tables import TableAtRest
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
@@ -127,6 +133,17 @@ def test_a_manifest_that_is_gone_is_a_finding(owing: Owing) -> None:
     owing.catalog.load_table(ASIDE).io.delete(owing.pending_commit.manifest)
     report = owing.audited()
     assert {finding.what for finding in report.findings} == {"pending-commit-missing"}
+
+
+def test_so_is_a_listed_file_that_is_gone_where_no_column_is_read() -> None:
+    def read() -> Iterator[pa.RecordBatch]:
+        raise FileNotFoundError("rows.parquet")
+        yield
+
+    reader = cast("TableReader", None)
+    at_rest = TableAtRest(reader, lambda *_: iter([FileRows("", 0, read, read)]), lambda: 0)
+    (finding,) = table_checks._check_pending_rows(at_rest, "list", None, TableRecords())
+    assert finding.what == "pending-commit-missing"
 
 
 def test_pending_8_what_has_expired_is_a_finding(owing: Owing) -> None:

@@ -33,7 +33,14 @@ from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import ReplayResult, SourceRanges, open_replay
 from headgate.operations.audit.keyed_tables import conclude_replay
-from headgate.operations.audit.replay_compare import SLICE_BYTES, Fault, positions_of_differences
+from headgate.operations.audit.replay_compare import (
+    OURS,
+    SLICE_BYTES,
+    Fault,
+    SliceCount,
+    Slices,
+    positions_of_differences,
+)
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
@@ -156,6 +163,24 @@ def test_a_table_that_is_the_fold_of_its_source_is_well(filled: Told, slice_byte
     assert counts(evidence) == {}
     assert (evidence.faults.rows, evidence.faults.records) == (20, 37)
     assert not [*evidence.find_faults(), *evidence.describe_unproven({})]
+
+
+def test_a_source_without_records_does_not_bring_the_whole_table_into_one_slice(
+    tmp_path: Path,
+) -> None:
+    slicing, rows = (
+        SliceCount(rows=100, bytes_max=1_000),
+        pa.RecordBatch.from_pylist(
+            [dict(zip(OURS.names, (high, 0, 0, 0, False), strict=True)) for high in range(100)],
+            OURS,
+        ),
+    )
+    Slices(tmp_path, "records", OURS, slicing).flush()
+    table = Slices(tmp_path, "rows", OURS, slicing)
+    table.add_rows(rows)
+    table.flush()
+    assert slicing.count > 1
+    assert table.read_slice(0).num_rows < 100
 
 
 def test_shape_2_a_record_that_where_leaves_out_deletes_its_key_in_the_replay_too(

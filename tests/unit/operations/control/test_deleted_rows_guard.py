@@ -25,10 +25,11 @@ from unit.operations.routed_shop import (
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import offset_metadata_of_table
-from headgate.control_protocol.errors import DeletedBack, DeletedMeanwhile
+from headgate.control_protocol.errors import DeletedBack, DeletedMeanwhile, TableMissing
 from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TopicState
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.driver import StartAt
 from headgate.coordinator.settings import RollbackPolicy, TagMissingPolicy
 from headgate.coordinator.state import Identity
@@ -295,6 +296,18 @@ def test_offsets_are_not_set_back_over_deleted_records(
     assert [move.end for move in moves] == [4, 0], "what was deleted lies before, or elsewhere"
     assert set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=12"]).moves
     assert set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=0"], deleted_back=True).moves
+
+
+def test_a_quarantine_that_no_start_has_made_yet_has_no_deletions(
+    filled_sink: FilledTable, settings: SinkSettings
+) -> None:
+    aside = replace(settings.quarantine, policy=Disposal.QUARANTINE, table="db.aside")
+    kept = replace(settings, quarantine=aside)
+    assert set_offsets.plan_offset_moves(kept, [f"{TOPIC}/0=3"]).moves
+    filled_sink.table.refresh()
+    filled_sink.commit(filled_sink.record(1, 3, {0: 12, 1: 10}, secondaries={"db.aside": "uuid"}))
+    with pytest.raises(TableMissing, match=r"db\.aside"):
+        set_offsets.plan_offset_moves(kept, [f"{TOPIC}/0=3"])
 
 
 def test_of_deletions_that_were_only_counted_nothing_tells(

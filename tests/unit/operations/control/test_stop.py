@@ -148,6 +148,20 @@ def test_brokers_that_do_not_say_who_is_there_are_no_proof_that_nobody_is(
     assert "who still works is not known: the brokers, or the catalog, do not" in shown.output
 
 
+def test_brokers_that_are_silent_for_a_moment_end_no_wait(
+    table: IcebergTable, settings: SinkSettings, alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = SimpleNamespace(condition="not known", participants=[], participants_known=False)
+    answer, silences = module.read_status, [silent, silent]
+    monkeypatch.setattr(
+        module, "read_status", lambda of: silences.pop() if silences else answer(of)
+    )
+    alive.append(SimpleNamespace(member="one"))
+    assert table.read().record is not None
+    assert stop_sink(settings).participants == ()
+    assert alive == []
+
+
 def test_commits_between_look_and_claim_are_no_reason_to_give_up(
     table: IcebergTable,
     settings: SinkSettings,

@@ -18,6 +18,7 @@ from headgate.config.load import parse
 from headgate.config.observability_settings import HttpSettings
 from headgate.config.reload import Reload
 from headgate.config.setting_types import Secret
+from headgate.control_protocol import redacting_loggers
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.operations.http import app, sink_status_cache
@@ -205,6 +206,11 @@ def _wait_until(seen: Callable[[], bool], bound_s: float = 60) -> None:
     while not seen():
         assert time.monotonic() < until_s
         time.sleep(0.01)
+
+
+def test_a_thousand_sinks_are_redacted() -> None:
+    with app._redacting_secrets_of_all([parse(MINIMAL)] * 1_000):
+        assert len(redacting_loggers._REDACTING.redactions) >= 1_000
 
 
 def test_a_server_follows_a_file_that_changes(followed: tuple[ServedSink, Path]) -> None:

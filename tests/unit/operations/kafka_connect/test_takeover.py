@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import confluent_kafka as kafka
 import pytest
 from unit.operations.routed_shop import shop_settings
 
-from headgate.control_protocol.errors import TakeoverUnfit
+from headgate.control_protocol.errors import TakeoverUnfit, Unreachable
+from headgate.operations.kafka_connect import control_topic
 from headgate.operations.kafka_connect.takeover import TakeoverRequest, plan_takeover_of_sink
 
 
@@ -35,3 +38,16 @@ def test_the_ancestor_s_group_is_named(tmp_path: Path, more: dict[str, str], gro
     with pytest.raises(TakeoverUnfit) as refused:
         plan_takeover_of_sink(shop_settings(tmp_path), keys, TakeoverRequest())
     assert refused.value.hint.endswith(f"--from-group {group}")
+
+
+def test_brokers_that_do_not_answer_at_the_last_look_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_answer(*_: object) -> None:
+        raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+
+    silent = SimpleNamespace(list_topics=no_answer, close=lambda: None)
+    monkeypatch.setattr(control_topic, "new_consumer", lambda _: silent)
+    with pytest.raises(Unreachable, match="control-iceberg cannot be read") as refused:
+        control_topic.read_last_stable_offsets({}, "control-iceberg", "group")
+    assert "run the same command again" in refused.value.hint

@@ -308,6 +308,17 @@ def test_replay_of_a_table_that_stays_suspended_replays_nothing(
     assert (len(asked), replayed) == (1, [])
 
 
+def test_ledger_2_replay_without_names_creates_no_table_that_is_gone(
+    desk: Desk, asked: list[tuple[str, ...]], replayed: list[tuple[str, ...]]
+) -> None:
+    desk.write('[tables.create]\nschema = "infer"\n')
+    desk.delivers("db.one", 1)
+    mended = Suspended("db.one", "HG-201 was rolled back", 5)
+    desk.decides(suspended=(mended, Suspended("db.gone", "HG-102 was dropped", 5)))
+    assert "HG-229 db.gone stays suspended" in desk.asks("resume", "--replay").output
+    assert (asked, replayed) == ([("db.one",)], [])
+
+
 def test_a_sink_of_one_table_has_none_to_resume(desk: Desk) -> None:
     desk.path.write_text(desk.text)
     for action in ("show", "resume"):

@@ -11,7 +11,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
-from unit.operations.routed_shop import CLICKS, ORDERS, Shop, Source, shop_settings
+from unit.operations.routed_shop import (
+    CLICKS,
+    ORDERS,
+    Shop,
+    Source,
+    shop_settings,
+    without_quarantine,
+)
 
 from headgate.config.multi_table_settings import RouteSettings
 from headgate.config.quarantine_settings import QuarantineSettings
@@ -77,6 +84,15 @@ def test_suspend_6_the_audit_knows_what_was_put_again(shop: Shop, settings: Sink
     )
     shop.catalog.load_table(ORDERS).append(twice)
     assert "record-twice" in {finding.what for finding in audit(settings).findings}
+
+
+def test_suspend_6_the_audit_says_that_a_quarantine_which_was_dropped_since_tells_nothing(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    replay_tables(settings, [CLICKS])
+    shop.catalog.drop_table(settings.quarantine.table)
+    report = audit(without_quarantine(settings), with_source=False)
+    assert any("the quarantine cannot be read here" in text for text in report.unproven)
 
 
 def test_suspend_6_deliveries_carry_on_what_was_put_again(
@@ -215,6 +231,17 @@ def test_suspend_6_the_table_that_was_meant_counts_not_todays_routes(
     edited = replace(settings, tables=replace(settings.tables, route=(other,)))
     assert replay_tables(edited, [ORDERS]) == (ReplayedTable(ORDERS),)
     assert offsets(shop, ORDERS) == [0, 1, 4]
+
+
+@pytest.mark.parametrize("order", [("topic-id-0", "topic-id-1"), ("topic-id-1", "topic-id-0")])
+def test_suspend_6_a_record_of_a_deleted_topic_does_not_stand_for_another_of_its_offset(
+    shop: Shop, settings: SinkSettings, order: tuple[str, ...]
+) -> None:
+    for topic_id in order:
+        value = GOOD if topic_id == "topic-id-1" else BAD
+        shop.diverts({CLICKS: {7: value}}, topic_id=topic_id)
+    assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 3),)
+    assert offsets(shop) == [2, 3, 5, 6, 7]
 
 
 def _suspend(shop: Shop) -> None:

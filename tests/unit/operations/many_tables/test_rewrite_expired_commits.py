@@ -17,6 +17,7 @@ from unit.operations.routed_shop import (
     Shop,
     expire_all_but_refs,
     shop_settings,
+    without_quarantine,
 )
 
 from headgate.config.load import parse
@@ -95,6 +96,18 @@ def test_what_expired_is_written_again_once(shop: Shop, settings: SinkSettings) 
     report = audit(settings, with_source=False)
     assert report.findings == ()
     assert f"{CLICKS}: 3 rows that had expired were written again" in report.remarks
+
+
+def test_the_audit_asks_for_no_quarantine_that_was_never_made(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    settings = without_quarantine(shop_settings(tmp_path))
+    shop = Shop(catalog, settings)
+    catalog.drop_table(settings.quarantine.table)
+    shop.commits({CLICKS: [0]})
+    expires(shop, shop.decides({CLICKS: [1]}))
+    assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (RewrittenTable(CLICKS, 1),)
+    assert findings(settings) == set()
 
 
 def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: SinkSettings) -> None:
