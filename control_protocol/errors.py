@@ -902,3 +902,15 @@ def type_and_first_line_of(error: BaseException) -> str:
     """Return type and first line: the rest of a driver's message is for its own authors."""
     text = str(error).strip().partition("\n")[0][:_CHARACTERS_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def to_exception(error: BaseException) -> Exception:
+    """Return the error, or one of the same words for a panic of a library written in Rust.
+
+    That is no ``Exception``: raised again, it would pass every handler.
+    """
+    if isinstance(error, Exception):
+        return error
+    made = RuntimeError(type_and_first_line_of(error))
+    made.__cause__ = error
+    return made

@@ -495,9 +495,12 @@ def _deliver_or_go_on(state: State, given: SecondariesRead, now_ms: int) -> Step
         given.views,
         find_expiring_commits(state, now_ms),
     )
-    if not wanted or (term.delivery.asked and _is_patience_over(state, now_ms)):
+    tried = () if wanted else _commits_tried_in_vain(state, now_ms)
+    unread = sum(pending_commit.table not in given.views for pending_commit in tried)
+    waits = bool(wanted) or unread >= TRIED_MAX
+    if not waits or (term.delivery.asked and _is_patience_over(state, now_ms)):
         return _go_on_to_transaction(state, now_ms)
-    if term.delivery.asked:
+    if term.delivery.asked or not wanted:
         return _wait_and_retry_delivery(state, now_ms, "is pending for secondary tables still")
     asked = replace(state, term=replace(term, delivery=replace(term.delivery, asked=True)))
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
@@ -586,10 +589,16 @@ def _must_delivery_come_first(state: State, now_ms: int) -> bool:
 
 
 def _has_too_many_pending(state: State, now_ms: int) -> bool:
-    return (
-        len(commits_perhaps_tried_before(term_of(state), commits_due_for_delivery(state, now_ms)))
-        >= TRIED_MAX
-    )
+    return len(_commits_tried_in_vain(state, now_ms)) >= TRIED_MAX
+
+
+def _commits_tried_in_vain(state: State, now_ms: int) -> list[PendingCommit]:
+    tried = commits_perhaps_tried_before(term_of(state), commits_due_for_delivery(state, now_ms))
+    # Nobody delivers to these before the next decision names what expires there: a wait for them
+    # would put that decision off.
+    late = (*find_expiring_commits(state, now_ms), *_find_commits_of_replaced_tables(state))
+    undecided = {pending_commit.secondary for pending_commit in late}
+    return [each for each in tried if each.secondary not in undecided]
 
 
 def _wait_and_retry_delivery(state: State, now_ms: int, why: str) -> Step:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from headgate.control_protocol.call_progress import set_progress_callback_of_thread
 from headgate.control_protocol.current_sink import bound_to_current_sink
-from headgate.control_protocol.errors import CallHangs, SinkStopped
+from headgate.control_protocol.errors import CallHangs, SinkStopped, to_exception
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
@@ -133,14 +133,16 @@ class CoordinatorService:
                     turn = driver.run_once(driver.ms_to_wait_for_log(_TURN_MS, _IDLE_MS))
                     if turn is LogTurn.UNREADABLE:
                         retired.wait(_TROUBLE_WAIT_S)
-            except Exception as error:
-                self._failure = error  # first: what closes now may ask what it ends with
+            except BaseException as error:
+                # first: what closes now may ask what it ends with
+                self._failure = to_exception(error)
                 raise
             finally:
                 if self.driver is driver:  # not that of a new life, after a call that hung
                     self.driver = None
                 close()
-        except Exception as error:  # noqa: BLE001 - handed to the participant, which raises it
+        except BaseException as raised:  # noqa: BLE001 - handed to the participant, which raises it
+            error = to_exception(raised)
             level = logging.INFO if isinstance(error, SinkStopped) else logging.ERROR
             extra = event_extra(LogEvent.COORDINATOR_STOPPED)
             _log.log(level, "the coordinator stopped: %s", error, extra=extra)

@@ -17,7 +17,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 # Measured with CPython 3.11 and records as a consumer delivers them: the Python objects, without
 # what is in the bytes. Of small records they are most of the memory.
 _RECORD_BYTES = 350
-_HEADER_BYTES = 190
+HEADER_BYTES = 190
 
 
 class Record(NamedTuple):
@@ -40,7 +40,7 @@ class Record(NamedTuple):
         """Return about how much memory the record takes here."""
         size = _RECORD_BYTES + len(self.value or b"") + len(self.key or b"")
         for _, content in self.headers or ():
-            size += _HEADER_BYTES + len(content or b"")
+            size += HEADER_BYTES + len(content or b"")
         return size
 
 

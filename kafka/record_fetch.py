@@ -67,6 +67,7 @@ _CHUNK_BYTES = 8 * 1024 * 1024
 _CHUNK_RECORDS = 32_768
 _POLL_MS = 100
 _REQUEST_MS = 15_000
+_UNUSED_S_MAX = 600.0
 
 # Not of the group: batches are read without one, whatever the client asks about it.
 _DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
@@ -402,27 +403,41 @@ class _Clients:
         self._lock = threading.Lock()
         self._idle: dict[_Key, list[BatchConsumer]] = {}
         self._admins: dict[_Key, AdminClient] = {}
+        self._used_s: dict[_Key, float] = {}
         atexit.register(self.close)
 
     def take_consumer(self, kafka: Mapping[str, str]) -> BatchConsumer:
         with self._lock:
-            idle = self._idle.get(self._client_key(kafka))
+            idle = self._idle.get(self._client_key_used_now(kafka))
             if idle:
                 return idle.pop()
         return _new_consumer(kafka, _keeper_with_token(kafka))
 
     def give_back_consumer(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
         with self._lock:
-            self._idle.setdefault(self._client_key(kafka), []).append(consumer)
+            self._idle.setdefault(self._client_key_used_now(kafka), []).append(consumer)
+            unused = self._pop_unused_clients()
+        for each in unused:
+            each.close()
 
     def get_or_open_admin(self, kafka: Mapping[str, str]) -> AdminClient:
         """Return the admin client that all threads share."""
         with self._lock:
-            key = self._client_key(kafka)
+            key = self._client_key_used_now(kafka)
             if key not in self._admins:
                 _keeper_with_token(kafka)
                 self._admins[key] = new_admin(without_consumer_settings(with_quiet_log(kafka)))
             return self._admins[key]
+
+    def _pop_unused_clients(self) -> list[BatchConsumer]:
+        """Forget clients that nobody asked for lately: a sink may have other settings by now."""
+        until_s, process = time.monotonic() - _UNUSED_S_MAX, os.getpid()
+        unused = [key for key, at_s in self._used_s.items() if at_s < until_s and key[0] == process]
+        closing = [each for key in unused for each in self._idle.pop(key, ())]
+        for key in unused:
+            del self._used_s[key]
+            self._admins.pop(key, None)  # closed with its last user
+        return closing
 
     def close(self) -> None:
         with self._lock:
@@ -433,8 +448,10 @@ class _Clients:
                         consumer.close()
             self._idle.clear()
 
-    def _client_key(self, kafka: Mapping[str, str]) -> _Key:
-        return os.getpid(), tuple(sorted(kafka.items()))
+    def _client_key_used_now(self, kafka: Mapping[str, str]) -> _Key:
+        key = os.getpid(), tuple(sorted(kafka.items()))
+        self._used_s[key] = time.monotonic()
+        return key
 
 
 _CLIENTS = _Clients()

@@ -15,14 +15,23 @@ from typing import Self
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+    Unreachable,
+    type_and_first_line_of,
+)
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import open_tables_for_reading
 from headgate.runtime.wall_clock import format_utc
 
 LOOKED_AT_S = 2.0
+
+_log = redacted_logger(__name__)
 
 Topics = Mapping[str, TopicState]
 """Source topics by name."""
@@ -183,6 +192,9 @@ class UntilLatest:
                     self.stop.set()
             except HeadgateError:
                 continue  # not there yet, or away for a while: the sink itself says what is wrong
+            except Exception as error:  # noqa: BLE001 - without this thread the run never ends
+                why = type_and_first_line_of(error)
+                _log.warning("whether the table holds everything could not be read: %s", why)
 
     def refresh_is_reached(self) -> bool:
         """Read the table; return whether it holds everything."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyspark
 import pyspark.sql
+from pyspark.errors import AnalysisException
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
@@ -187,8 +188,25 @@ class Batches:
         declared = {
             column.name for column in self.settings.table.columns
         } | self._delete_flag_columns
+        self._require_columns_with_values(frame)
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns_error(self.settings.table.identifier, unknown)
+
+    def _require_columns_with_values(self, frame: Any) -> None:
+        """QUERY-17: raise ``RowsUnfit`` where a row would lack what the sink file says."""
+        filled = [
+            column.name
+            for column in self.settings.table.columns
+            if (column.value is not None or column.default is not None)
+            and column.name not in frame.columns
+        ]
+        if filled:
+            raise RowsUnfit(
+                f"the rows have no columns {', '.join(filled)}: that these have a value or default "
+                "in the sink file fills them where it decodes the records",
+                "select them in the query, for example with lit(), or hand records over "
+                "(records=True)",
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """QUERY-27: hand over what it was built from, never settings or secrets."""
@@ -435,9 +453,17 @@ def compute_and_discard_rows(frame: Any) -> None:
 
 
 def _read_text_file(session_frame: Any, path: str) -> str:
-    """Read a small file wherever the query can: it may be on any file system that Spark knows."""
+    """Read a small file wherever the query can: it may be on any file system that Spark knows.
+
+    Raises ``FileNotFoundError``, or what else reading raises.
+    """
     local = _LOCAL_SCHEME.sub("/", path)
     if not _SCHEME.match(local):
         return Path(local).read_text(encoding="utf-8")
-    (row,) = session_frame.sparkSession.read.text(path, wholetext=True).collect()
+    try:
+        (row,) = session_frame.sparkSession.read.text(path, wholetext=True).collect()
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" in str(error):
+            raise FileNotFoundError(path) from error
+        raise
     return str(row[0])

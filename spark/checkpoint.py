@@ -21,14 +21,16 @@ def read_proposed_batch(
 ) -> ProposedBatch:
     """Return the batch of this number. Raises ``CheckpointUnreadable``.
 
-    ``read`` returns the text of a file by its path, or raises what reading it raises.
+    ``read`` returns the text of a file by its path, or raises what reading it raises:
+    ``FileNotFoundError`` if it is not there.
     """
     log = _CheckpointLog(checkpoint.rstrip("/"), read, spark_version)
     ends = log.read_source_lines(f"offsets/{number}")
-    if number > 0:
-        begins = log.read_source_lines(f"offsets/{number - 1}")
-    else:
-        begins = [log.first_offsets_line_or_unused(place) for place in range(len(ends))]
+    begins = log.read_source_lines(f"offsets/{number - 1}") if number else [_UNUSED] * len(ends)
+    begins = [
+        log.first_offsets_line_or_unused(place) if line == _UNUSED else line
+        for place, line in enumerate(begins)
+    ]
     query = log.read_query_id()
     begin, end = _parse_kafka_offsets(begins), _parse_kafka_offsets(ends)
     if begin is None or end is None:
@@ -80,7 +82,9 @@ class _CheckpointLog:
         try:
             return self._read(path)
         except Exception as error:
-            raise _FileMissing(
+            # Where a source began is not there for all kinds: that says which kind it is.
+            kind = _FileMissing if isinstance(error, FileNotFoundError) else CheckpointUnreadable
+            raise kind(
                 f"{path} cannot be read: {type(error).__name__}",
                 "name the checkpoint folder that the query itself uses; if that is gone, start "
                 "with an empty one",
@@ -94,7 +98,7 @@ class _CheckpointLog:
 
 
 class _FileMissing(CheckpointUnreadable):
-    """A file is not there, or nobody answers for it."""
+    """A file is not there."""
 
 
 def _parse_kafka_offsets(lines: Iterable[str]) -> Offsets | None:

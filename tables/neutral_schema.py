@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
+from pyiceberg.io import InputStream
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
@@ -116,6 +117,19 @@ def file_facts_of(file: WrittenFile, columns: Struct, partition_by: tuple[str, .
             )
         ),
     )
+
+
+def columns_of_parquet_file(stream: InputStream) -> Struct:
+    """Return the columns that a file of ours was written for. Raises ``ValueError`` for any
+    other file."""
+    import pyarrow.parquet as pq
+    from pyiceberg.io.pyarrow import pyarrow_to_schema  # imports pandas: not for every command
+
+    found = pyarrow_to_schema(pq.read_schema(stream))
+    columns = columns_of(found)
+    if iceberg_schema_of(columns) != found:  # what was measured goes by these ids
+        raise ValueError("its columns are not numbered as those of our files")
+    return columns
 
 
 def with_absent_columns_filled(

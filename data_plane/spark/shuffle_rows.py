@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ BUFFER_BYTES = 64 * 1024 * 1024
 _PACKET_BYTES = 4 * 1024 * 1024
 _SORTED_ROWS = 1024
 _DECIMAL_DIGITS = 38
+_ALL_DIGITS = Context(prec=2 * _DECIMAL_DIGITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _sortable_bytes(value: Any) -> bytes:
     if isinstance(value, float):
         return _sortable_float(value)
     if isinstance(value, Decimal):
-        whole = int(value.scaleb(_DECIMAL_DIGITS)) + (1 << 255)
+        whole = int(value.scaleb(_DECIMAL_DIGITS, _ALL_DIGITS)) + (1 << 255)
         return whole.to_bytes(32, "big")
     data = value.encode() if isinstance(value, str) else bytes(value)
     return data.replace(b"\0", b"\0\xff") + b"\0\0"

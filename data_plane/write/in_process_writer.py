@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from headgate.control_protocol.current_sink import bound_to_current_sink
-from headgate.control_protocol.errors import MissingRights
+from headgate.control_protocol.errors import MissingRights, to_exception
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWriter
 from headgate.data_plane.batch.failure_classification import BatchAbandoned, failed_outcome_of
 from headgate.kafka.push_source import Buffers, Record
@@ -70,8 +70,8 @@ class InProcessWriter:
             return self._do(batch, lambda: batch is not self._current)
         except BatchAbandoned as error:
             return BatchFailed(batch.number, str(error))
-        except Exception as error:  # noqa: BLE001 - what a thread dies of belongs to its submitter
-            return failed_outcome_of(batch.number, error)
+        except BaseException as error:  # noqa: BLE001 - what a thread dies of is its submitter's
+            return failed_outcome_of(batch.number, to_exception(error))
 
 
 class PutWriter:

@@ -11,7 +11,7 @@ memory, whatever the ranges' length; all tables of a batch share these bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -47,6 +47,8 @@ from headgate.data_plane.write.change_decode import ChangeDecoder
 from headgate.data_plane.write.columns_to_add import MissingColumns
 from headgate.data_plane.write.decode import RowDecoder
 from headgate.data_plane.write.table_outlets import FileOutlets, Outlets, TableFiles, TableOutlet
+from headgate.kafka.librdkafka_binding import Headers, LentHeaders
+from headgate.kafka.push_source import HEADER_BYTES
 from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
 from headgate.native.kernels import Integers
 
@@ -137,7 +139,14 @@ class _Table:
     def detach_waiting_chunks(self) -> None:
         """Keep what waits beyond the chunk that it came with, which may have brought several: one
         for each topic."""
-        self.waiting = [chunk.detached_copy() for chunk in self.waiting]
+        for place, chunk in enumerate(self.waiting):
+            if isinstance(chunk.headers, LentHeaders):
+                kept = self.waiting[place] = chunk.detached_copy()
+                self.waiting_bytes += _memory_bytes_of_headers(kept.headers or ())
+
+
+def _memory_bytes_of_headers(headers: Sequence[Headers]) -> int:
+    return sum(HEADER_BYTES + len(value or b"") for some in headers for _, value in some or ())
 
 
 def merge_table_needs(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import bound_to_current_sink
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, type_and_first_line_of
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import read_status
@@ -113,6 +113,9 @@ class Watch:
             report = self._sink.status_report()
         except HeadgateError as error:
             return Unwell(Condition.UNKNOWN, f"{error.code} {error.message}", error.code)
+        except Exception as error:  # noqa: BLE001 - without its thread no look would ever end again
+            why = self._sink.settings.redaction(type_and_first_line_of(error))
+            return Unwell(Condition.UNKNOWN, f"the look failed: {why}")
         if not report.exit_code:
             return None
         last, condition = report.last_error, Condition(report.condition)

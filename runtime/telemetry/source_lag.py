@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.current_sink import bound_to_current_sink
@@ -42,18 +43,22 @@ class LagLookout:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        source = self._settings.source
-        topics = KafkaSourceTopics(self._settings.kafka, source.topics, source.group_id)
-        with closing(topics):
+        topics: KafkaSourceTopics | None = None
+        with ExitStack() as opening:
             while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
                 try:
+                    topics = topics or opening.enter_context(closing(self._open_topics()))
                     measure_lag_once(
                         self._meters,
-                        lambda: read_source_offset_ranges(topics),
+                        partial(read_source_offset_ranges, topics),
                         self._read_first_timestamps,
                     )
                 except Exception as error:  # noqa: BLE001 - lag would stand still in the metrics
                     _log.debug("lag could not be measured: %s", error)
+
+    def _open_topics(self) -> KafkaSourceTopics:
+        source = self._settings.source
+        return KafkaSourceTopics(self._settings.kafka, source.topics, source.group_id)
 
     def _read_first_timestamps(
         self, next_offsets: Mapping[TopicPartition, int]

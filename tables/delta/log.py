@@ -138,7 +138,8 @@ def walk_effective_versions_back_with(
         yield entry
         if entry is None:
             return
-        version = entry.restored_version if entry.is_restore else version - 1
+        before = entry.restored_version if entry.is_restore else version - 1
+        version = before if before is not None and before < version else None
     if version is None:
         yield None
 

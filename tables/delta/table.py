@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
+from urllib.parse import unquote_plus
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
@@ -34,6 +35,7 @@ from headgate.control_protocol.errors import (
     RetryLater,
     TableChanged,
     TableMissing,
+    TableUnfit,
     Unreachable,
     type_and_first_line_of,
 )
@@ -65,8 +67,9 @@ from headgate.tables.delta.open_table import (
 )
 from headgate.tables.delta.statistics import statistics_json
 from headgate.tables.missing_files import find_refusal_for_lost_files
-from headgate.tables.neutral_schema import file_facts_of
+from headgate.tables.neutral_schema import columns_of_parquet_file, file_facts_of
 from headgate.tables.neutral_schema import layout_id_of as layout_id_of_file
+from headgate.tables.storage.file_io import open_file_io
 
 _ATTEMPT = "headgate-attempt"
 """Names one try in commitInfo: two tries of one commit add different files."""
@@ -132,10 +135,10 @@ class DeltaSinkTable:
         try:
             if lost := find_refusal_for_lost_files(self._folder, attempt.files):
                 return lost
+            added = [self._build_add_action(table, file) for file in attempt.files]
         except OSError as error:
             return Unknown(f"nothing was sent: {type_and_first_line_of(error)}")
         attempt_id = uuid.uuid4().hex
-        added = [self._build_add_action(table, file) for file in attempt.files]
         try:
             self._commit_by_delta_rs(table, attempt, attempt_id, added)
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
@@ -147,10 +150,19 @@ class DeltaSinkTable:
     def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``."""
         table = self._load()
-        for file in files:
-            self._build_add_action(table, file)
-        if lost := find_refusal_for_lost_files(self._folder, files):
-            raise _table_changed_error(self._place.name, lost.reason)
+        try:
+            lost = find_refusal_for_lost_files(self._folder, files)
+            for file in () if lost else files:
+                self._build_add_action(table, file)
+        except OSError as error:
+            raise Unreachable(
+                f"files for {self._place.name} cannot be read: {type_and_first_line_of(error)}"
+            ) from error
+        if lost:
+            raise TableChanged(
+                f"{self._place.name}: {lost.reason}",
+                "nothing of it is in the table; start the sink again, which writes it again",
+            )
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -189,17 +201,39 @@ class DeltaSinkTable:
         require_fit_table(self._place.name, table)
         return table
 
-    def _find_layout_by_schema_id(self, table: DeltaTable, schema_id: int) -> _Columns | None:
-        """Return columns that the table has or had: any process may deliver decided files."""
+    def _find_layout_of_file(self, table: DeltaTable, file: WrittenFile) -> _Columns | None:
+        """Return columns that the table has or had: any process may deliver decided files.
+
+        Raises ``ValueError`` for files of other writers.
+        """
+        schema_id = layout_id_of_file(file)
         if schema_id not in self._layouts:
             for entry in self._log.walk_effective_versions_back(table.version()):
-                for schema, partitions in entry.schemas_and_partitions if entry else ():
-                    number = schema_id_of_parts(schema, partitions)
-                    columns = columns_from_delta(self._place.name, schema)
-                    self._layouts.setdefault(number, (columns, partitions))
+                # those of types that are not written, or unknown here, had no files of ours
+                with suppress(TableUnfit, ValueError):
+                    for schema, partitions in entry.schemas_and_partitions if entry else ():
+                        number = schema_id_of_parts(schema, partitions)
+                        columns = columns_from_delta(self._place.name, schema)
+                        self._layouts.setdefault(number, (columns, partitions))
                 if schema_id in self._layouts:
                     break
+            else:
+                self._note_layout_in_file(table, file, schema_id)
         return self._layouts.get(schema_id)
+
+    def _note_layout_in_file(self, table: DeltaTable, file: WrittenFile, schema_id: int) -> None:
+        """Take the columns from the file itself, as the log may have forgotten those before an
+        owner's change.
+
+        The partition columns are only in the names of its folders: a table may have others now.
+        """
+        folders = file.path.removeprefix(self._place.location).split("/")[:-1]
+        names = tuple(unquote_plus(each.partition("=")[0]) for each in folders if "=" in each)
+        if names != partition_columns_of(table):
+            return
+        files = open_file_io(self._place.storage, self._place.location)
+        with suppress(ValueError), files.new_input(file.path).open() as stream:
+            self._layouts[schema_id] = (columns_of_parquet_file(stream), names)
 
     def _find_tag_version(self, table: DeltaTable) -> int | None:
         return table.transaction_version(self._application)
@@ -341,12 +375,14 @@ class DeltaSinkTable:
         inside = file.path.removeprefix(f"{self._place.location}/")
         now = self._layouts[schema_id_of(table)]
         try:
-            written = self._find_layout_by_schema_id(table, layout_id_of_file(file))
+            written = self._find_layout_of_file(table, file)
         except ValueError as error:
             raise TableChanged(f"{name}: {file.path}: {error}") from error
         if inside == file.path or written is None or not _accepts_columns(now, written):
-            raise _table_changed_error(
-                name, f"{file.path} was written for other columns than the table has now"
+            raise TableChanged(
+                f"{name}: {file.path} was written for other columns than the table has now",
+                "nothing of it is in the table; undo the change, or start the sink again: what no "
+                "commit has decided is written again",
             )
         facts, types = file_facts_of(file, *written), dict(single_valued_leaf_types(written[0]))
         values = {
@@ -361,13 +397,6 @@ class DeltaSinkTable:
             data_change=True,
             stats=statistics_json(file.records, facts, types),
         )
-
-
-def _table_changed_error(table: str, why: str) -> TableChanged:
-    return TableChanged(
-        f"{table}: {why}",
-        "nothing of it is in the table; start the sink again, which writes it again",
-    )
 
 
 def _filled_table_uuids_after(attempt: CommitAttempt) -> Mapping[str, str]:

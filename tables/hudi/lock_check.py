@@ -22,6 +22,7 @@ _KNOW_THEIR_OWNER = {
 """Locks that only their owner frees, or the end of its session; the settings that each needs."""
 
 _PORT = 2181
+_PORT_MAX = 65_535
 
 
 def require_fencing_lock(
@@ -58,7 +59,7 @@ def parse_zookeeper_addresses(table: str, url: str) -> Iterator[tuple[str, int]]
         host, separator, port = address.strip().rpartition(":")
         if not separator or port.endswith("]"):
             host, port = address.strip(), str(_PORT)
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal() or int(port) > _PORT_MAX:
             raise ConfigurationError(
                 f"{table}: {URL} is {url!r}, which has no host and port", "write zk1:2181,zk2:2181"
             )

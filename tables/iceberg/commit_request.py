@@ -182,8 +182,7 @@ class CommitRequest:
             removed += (entry.data_file for entry in self.deletions.retired)
         counts = summary_counts_of_files(self.metadata, added, removed)
         summary = Summary(operation, **counts, **encode_record(self.record), **self.fence)
-        before = summary_properties_of(self.parent_snapshot) if self.parent_snapshot else None
-        return update_snapshot_summaries(summary, before)
+        return with_totals_after(self.parent_snapshot, summary)
 
 
 def branch_update(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
@@ -220,6 +219,14 @@ def next_snapshot(
         first_row_id=listed.first_row_id,
         added_rows=listed.added_rows,
     )
+
+
+def with_totals_after(parent: Snapshot | None, summary: Summary) -> Summary:
+    """Add the totals that follow from the parent's and the summary's counts."""
+    before = summary_properties_of(parent) if parent else {}
+    # A writer may leave the totals out; pyiceberg takes an empty summary for a table's beginning.
+    known = {"operation": "known", **before} if parent else None
+    return update_snapshot_summaries(summary, known)
 
 
 def summary_counts_of_files(

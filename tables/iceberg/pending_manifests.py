@@ -33,6 +33,7 @@ from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -170,17 +171,27 @@ def _data_file_as_key_file(file: ManifestDataFile) -> WrittenFile:
 def read_staged_manifest(
     table: Table, pending_commit: PendingCommit, snapshot_id: int
 ) -> StagedManifest:
-    """Return the manifest for the list of this snapshot. Raises what storage raises.
+    """Return the manifest for the list of this snapshot. Raises what storage raises, and
+    ``TableChanged`` for files of a partition spec that the table has no more.
 
     Counts and summaries come from its entries: the pending commit's numbers are for people.
     """
     spec_id, files = _read_spec_id_and_files(table.io, pending_commit.manifest)
+    spec = table.specs().get(spec_id)
+    if spec is None:  # no reader could read a snapshot that lists it
+        raise TableChanged(
+            f"{pending_commit.table}: partition spec {spec_id} of {pending_commit.description} "
+            f"that transaction {pending_commit.transaction} decided is gone",
+            "nothing of them is in the table: give it a former metadata file, which has the spec, "
+            "or they expire (coordinator.claim_age_max_ms); expire snapshots without "
+            "cleanExpiredMetadata while something is pending",
+        )
     listed = _manifest_list_entry(
         pending_commit,
         spec_id,
         snapshot_id,
         files,
-        summaries=_partition_summaries(table, spec_id, files),
+        summaries=_partition_summaries(table, spec, files),
     )
     numbered = isinstance(table.metadata, TableMetadataV3)
     return StagedManifest(
@@ -205,11 +216,10 @@ def _read_spec_id_and_files(io: FileIO, manifest: str) -> tuple[int, list[Manife
 
 
 def _partition_summaries(
-    table: Table, spec_id: int, files: Sequence[ManifestDataFile]
+    table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile]
 ) -> list[PartitionFieldSummary] | None:
     """Return summaries, which save readers work; none if a partition field's column is gone."""
-    spec = table.specs().get(spec_id)
-    if spec is None or not is_writable_spec(table, spec):
+    if not is_writable_spec(table, spec):
         return None
     return construct_partition_summaries(spec, table.schema(), [file.partition for file in files])
 

@@ -30,7 +30,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyroaring import BitMap64
 
@@ -49,7 +49,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
 )
 from headgate.control_protocol.table_format import MatchingCount
 from headgate.tables.iceberg.catalog import translate_catalog_error
-from headgate.tables.iceberg.commit_request import summary_counts_of_files
+from headgate.tables.iceberg.commit_request import summary_counts_of_files, with_totals_after
 from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_and_deletes
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
@@ -338,7 +338,7 @@ class Deletion(MaintenanceCommit[RowsToDelete]):
             f"{deleted_rows_property(self._sink)}-by": self._asked_by,
         }
         summary = Summary(Operation.DELETE, **counts, **marked)
-        return update_snapshot_summaries(summary, summary_properties_of(parent))
+        return with_totals_after(parent, summary)
 
     def _deleted_records_with(self, table: Table, to_delete: RowsToDelete) -> DeletedRecords:
         """Return the table's list of deleted records with these."""

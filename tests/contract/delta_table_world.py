@@ -17,7 +17,6 @@ from headgate.control_protocol.table_format import TableSpec
 from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
-from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.table import DeltaSinkTable
@@ -37,6 +36,7 @@ class DeltaWorld:
         *,
         properties: dict[str, str] | None = None,
         storage: dict[str, str] | None = None,
+        partition_by: tuple[str, ...] = (),
     ) -> None:
         self.uri: Any = folder / "a table" if isinstance(folder, Path) else folder
         self.wanted = TableSpec(
@@ -46,6 +46,7 @@ class DeltaWorld:
             columns=COLUMNS,
             properties=properties or {},
             storage=storage or {},
+            partition_by=partition_by,
         )
         self.place = DeltaLocation.from_spec(self.wanted)
         self._lies: list[bool] = []
@@ -69,8 +70,10 @@ class DeltaWorld:
         )
         self._files += 1
         prefix = f"{self.place.location}/data/headgate/x/{self._files}"
-        files = DataFiles(file_shape_of(plan), prefix, 1 << 20)
-        files.write(PartitionKey(), rows(number).cast(plan.shape.arrow_schema()))
+        shape = file_shape_of(plan)
+        files = DataFiles(shape, prefix, 1 << 20)
+        for key, part in shape.partitioner.split(rows(number).cast(plan.shape.arrow_schema())):
+            files.write(key, part)
         (written,) = files.finish()
         return written
 
@@ -93,6 +96,14 @@ class DeltaWorld:
 
     def compact(self) -> None:
         self.table().optimize.compact()
+
+    def forget_log_before_head(self) -> None:
+        """As a clean-up of the log does once its versions are old."""
+        table = self.table()
+        table.create_checkpoint()
+        for path in (self.uri / "_delta_log").glob("0*.json"):
+            if int(path.stem) < table.version():
+                path.unlink()
 
     def roll_back(self, snapshot_id: int) -> None:
         self.table().restore(snapshot_id)

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from contract.delta_table_world import DeltaWorld
+from contract.delta_table_world import DeltaWorld, rows
 from contract.fake_table_world import FakeWorld
 from contract.iceberg_table_world import NAME, IcebergWorld
 from contract.test_sink_table import World, on_postgres
-from deltalake import Field
+from deltalake import Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.errors import TableMissing, Unreachable
+from headgate.control_protocol.errors import TableChanged, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -313,14 +314,36 @@ def test_drafts_are_kept_for_a_table_that_loses_its_newest_deliveries(tmp_path: 
     assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
 
 
+@pytest.mark.parametrize("partition_by", [(), ("number",)])
+@pytest.mark.parametrize("log_kept", [True, False])
 def test_files_of_columns_that_the_table_had_are_delivered_by_a_process_that_never_saw_them(
-    tmp_path: Path,
+    tmp_path: Path, partition_by: tuple[str, ...], log_kept: bool
 ) -> None:
-    world = DeltaSecondaryWorld(tmp_path)
+    world = DeltaSecondaryWorld(tmp_path, partition_by=partition_by)
     pending_commit = stage(world, world.open(), 1, 10)
     world.table().alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
+    if not log_kept:
+        world.forget_log_before_head()
     require_landed(delivers(world.open(), pending_commit))
     assert world.visible_file_numbers() == [10]
+    (added,) = pa.table(world.table().get_add_actions(flatten=True)).to_pylist()
+    assert (added["min.row"], added["max.row"], added["null_count.row"]) == (0, 2, 0)
+    assert added.get("partition.number", 10) == 10
+
+
+def test_files_that_do_not_show_the_partition_columns_are_refused_once_the_log_has_forgotten_them(
+    tmp_path: Path,
+) -> None:
+    """Another column may have been the table's partition column when they were written."""
+    world = DeltaSecondaryWorld(tmp_path, partition_by=("number",))
+    pending_commit = stage(world, world.open(), 1, 10)
+    write_deltalake(
+        world.uri, rows(1), mode="overwrite", partition_by=["row"], schema_mode="overwrite"
+    )
+    world.forget_log_before_head()
+    with pytest.raises(TableChanged, match="other columns than the table has now") as raised:
+        delivers(world.open(), pending_commit)
+    assert "undo the change" in raised.value.hint
 
 
 def drafts_in(world: DeltaWorld) -> set[str]:

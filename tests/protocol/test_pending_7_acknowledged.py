@@ -6,8 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
 from protocol.following import ONE, OTHER, announces, at, delivering, following, pending, secondary
+from protocol.suspension import ASIDE, ledgers, reads, table
+from protocol.suspension import pending as routed_pending
 
 from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.commit_record import PendingCommit
@@ -147,6 +149,35 @@ def test_with_too_many_pending_commits_nothing_goes_on() -> None:
     coordinator.delivers()
     coordinator.follows()
     assert coordinator.phase is Phase.OPEN
+
+
+@pytest.mark.parametrize("rows_expire", [True, False])
+def test_what_expires_leaves_the_wait_for_too_many(rows_expire: bool) -> None:
+    """Only the next decision names what has expired, so nothing may wait for that."""
+    settings = replace(PATIENT, claim_age_max_ms=100_000)
+    since_ms = 1_000_000 + WALL_AHEAD_MS if rows_expire else 10**15
+    owed = tuple(pending(ONE, EPOCH - 1, 4, since_ms=since_ms) for _ in range(TRIED_MAX))
+    behind = (secondary(ONE, EPOCH - 2, 1), secondary(OTHER))
+    coordinator = following(*owed, secondaries=behind, settings=settings)
+    coordinator.until(Phase.DELIVERING)
+    for _ in range(5):
+        coordinator.pending = None
+        coordinator.given(CallFailed("the catalog is away"))
+        coordinator.waits(30_000)
+    assert coordinator.phase is (Phase.OPEN if rows_expire else Phase.DELIVERING)
+
+
+@pytest.mark.parametrize("replaced", [0, 1])
+def test_too_many_that_cannot_be_read_hold_the_next_end_up(replaced: int) -> None:
+    """Of tables that others took the place of, nothing is delivered: these expire by name."""
+    names = [f"lake.t{n:03}" for n in range(TRIED_MAX - 80)]
+    owed = tuple(routed_pending(EPOCH - 1, n, name=name) for n in (3, 4) for name in names)
+    coordinator = ledgers(*owed)
+    coordinator.until(Phase.DELIVERING)
+    others = [table(name, uuid="another") for name in names] * replaced
+    reads(coordinator, secondary(ASIDE), *others)
+    assert coordinator.term.suspensions.suspended == {}, "it is the catalog's trouble"
+    assert coordinator.phase is (Phase.OPEN if replaced else Phase.DELIVERING)
 
 
 @pytest.mark.parametrize("beyond", [0, 1])

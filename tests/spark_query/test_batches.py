@@ -13,11 +13,12 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pyarrow as pa
 import pytest
 from integration.readers import read_with_duckdb
+from pyspark.errors import AnalysisException
 from spark_query.histories import History, NoCopies, PlayedCheckpoint, PlayedFrame, PlayedSources
 
 from headgate.config.load import load
@@ -357,6 +358,39 @@ def test_what_a_query_decides_itself_is_refused_by_name(
     history.sink.write_text(f"{history.sink.read_text()}\n{text}\n")
     with pytest.raises(ConfigurationError, match=named):
         batches.Batches(history.sink, "anywhere")
+
+
+@pytest.mark.parametrize(
+    ("condition", "raised"),
+    [("PATH_NOT_FOUND", FileNotFoundError), ("INSUFFICIENT_PERMISSIONS", AnalysisException)],
+)
+def test_query_11_a_file_that_spark_does_not_find_is_not_there(
+    condition: str, raised: type[Exception]
+) -> None:
+    frame = MagicMock()
+    frame.sparkSession.read.text.side_effect = AnalysisException(f"[{condition}] s3://b/c")
+    with pytest.raises(raised, match="s3://b/c"):
+        batches._read_text_file(frame, "s3://b/c")
+
+
+def test_query_17_a_column_with_a_value_of_the_sink_file_is_selected_or_refused(
+    history: History,
+) -> None:
+    """``headgate run`` fills it in, and nothing does in a query: it would be null."""
+    text = history.sink.read_text()
+    history.sink.write_text(
+        text.replace(
+            "columns = [", 'columns = [{ name = "region", type = "string", value = "eu" },'
+        )
+    )
+    assert text != history.sink.read_text()
+    made = batches.Batches(history.sink, "anywhere")
+    rows = frame(0, 5)
+    rows.columns = ("id",)
+    with pytest.raises(RowsUnfit, match="region"):
+        made.require_usable(rows)
+    rows.columns = ("id", "region")
+    made.require_usable(rows)
 
 
 class GivenRows(PlayedFrame):

@@ -77,6 +77,27 @@ def test_query_11_a_file_that_is_missing_is_refused(checkpoint: Path, name: str)
         read_proposed_batch(str(checkpoint), 1, READ)
 
 
+def test_query_11_a_source_that_had_given_nothing_begins_where_it_began(checkpoint: Path) -> None:
+    (checkpoint / "offsets/0").write_text("v1\n{}\n-")
+    assert read_proposed_batch(str(checkpoint), 1, READ).begin == Offsets({A: 3, B: 0})
+    (checkpoint / "sources/0/0").unlink()
+    assert read_proposed_batch(str(checkpoint), 1, READ).by_number
+
+
+def test_query_11_where_a_source_began_is_not_guessed_while_nobody_answers(
+    checkpoint: Path,
+) -> None:
+    """Without it the batch would be placed by its number, as of another kind of source."""
+
+    def read(path: str) -> str:
+        if "sources" in path:
+            raise TimeoutError(path)
+        return READ(path)
+
+    with pytest.raises(CheckpointUnreadable, match="sources/0/0 cannot be read: TimeoutError"):
+        read_proposed_batch(str(checkpoint), 0, read)
+
+
 @pytest.mark.parametrize("line", ['{"logOffset":3}', "17", '{"t":{"0":7}}\n{"t":{"0":7}}'])
 def test_query_10_other_sources_and_a_partition_read_twice_have_numbers_alone(
     checkpoint: Path, line: str

@@ -32,7 +32,11 @@ import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options, field_names
 from headgate.data_plane.formats.casting import exact_casts, times
-from headgate.data_plane.formats.casting.decimals import VariableScale
+from headgate.data_plane.formats.casting.decimals import (
+    Unscaled,
+    VariableScale,
+    unscaled_to_numbers_of_any_width,
+)
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 
@@ -342,6 +346,8 @@ def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
     kind = values.type
     if isinstance(kind, VariableScale):
         return _json_values_of(values.storage, at)
+    if isinstance(kind, Unscaled):
+        return list(unscaled_to_numbers_of_any_width(values))
     if pa_types.is_union(kind):
         return _json_values_of_union(values, at)
     if pa_types.is_struct(kind):

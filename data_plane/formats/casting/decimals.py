@@ -6,7 +6,7 @@ Those write big-endian two's complement, and a scale.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Context, Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +81,7 @@ VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 
 _MOVES_MAX = 2 * _DIGITS_MAX
 _EXACT = Context(prec=_MOVES_MAX)
+_ANY = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _WIDE = f"holds a decimal of more than {_DIGITS_MAX} digits"
 
 
@@ -131,6 +132,16 @@ def unscaled_to_decimals(values: pa.Array) -> pa.Array:
         raise ValueError(_WIDE)
     at = np.arange(len(values), dtype=np.int64)
     return decoded.numbers.take(pa.array(at, mask=np.asarray(values.is_null())))
+
+
+def unscaled_to_numbers_of_any_width(values: pa.Array) -> list[Decimal | None]:
+    """Return the numbers of ``Unscaled`` values, to the digit."""
+    return [
+        None
+        if each is None
+        else Decimal(int.from_bytes(each, "big", signed=True)).scaleb(-values.type.scale, _ANY)
+        for each in values.storage.to_pylist()
+    ]
 
 
 def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:

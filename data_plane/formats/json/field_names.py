@@ -143,8 +143,9 @@ def _type_as_spelled(data_type: pa.DataType, spelled: list[str]) -> pa.DataType:
         return pa.struct([_field_as_spelled(child, spelled) for child in data_type])
     if pa_types.is_map(data_type):
         return pa.map_(data_type.key_type, _type_as_spelled(data_type.item_type, spelled))
-    if pa_types.is_large_list(data_type):
-        return pa.large_list(_type_as_spelled(data_type.value_type, spelled))
+    if _is_list(data_type):
+        list_of = pa.large_list if pa_types.is_large_list(data_type) else pa.list_
+        return list_of(_type_as_spelled(data_type.value_type, spelled))
     return data_type
 
 
@@ -163,6 +164,10 @@ def _with_column_names_as_keys(value: Any, data_type: pa.DataType) -> Any:
             key: _with_column_names_as_keys(item, data_type.item_type)
             for key, item in value.items()
         }
-    if pa_types.is_large_list(data_type) and isinstance(value, list):
+    if _is_list(data_type) and isinstance(value, list):
         return [_with_column_names_as_keys(item, data_type.value_type) for item in value]
     return value
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    return bool(pa_types.is_list(data_type) or pa_types.is_large_list(data_type))

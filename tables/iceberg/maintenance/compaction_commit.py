@@ -17,13 +17,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import DataFile as ManifestDataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record_codec import maintenance_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.iceberg.commit_request import summary_counts_of_files
+from headgate.tables.iceberg.commit_request import summary_counts_of_files, with_totals_after
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     CandidateFile,
     Choice,
@@ -35,7 +35,6 @@ from headgate.tables.iceberg.maintenance.maintenance_commit import (
     Settled,
 )
 from headgate.tables.iceberg.manifests import to_manifest_data_files
-from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import Head
 from headgate.tables.iceberg.upsert.position_deletes import (
@@ -251,8 +250,6 @@ class Replacement(MaintenanceCommit[Written]):
     ) -> Summary:
         counts = summary_counts_of_files(metadata, added, removed)
         # pyiceberg does not sum a REPLACE
-        summed = update_snapshot_summaries(
-            Summary(Operation.OVERWRITE, **counts), summary_properties_of(head)
-        )
+        summed = with_totals_after(head, Summary(Operation.OVERWRITE, **counts))
         marked = {maintenance_property(self._sink): COMPACTION}
         return Summary(Operation.REPLACE, **summed.additional_properties, **marked)

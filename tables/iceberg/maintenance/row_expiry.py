@@ -22,7 +22,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import (
     DateType,
@@ -42,7 +42,7 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.tables.iceberg.commit_request import summary_counts_of_files
+from headgate.tables.iceberg.commit_request import summary_counts_of_files, with_totals_after
 from headgate.tables.iceberg.maintenance.compaction_plan import read_data_files_and_deletes
 from headgate.tables.iceberg.maintenance.maintenance_commit import (
     MaintenanceCommit,
@@ -50,7 +50,6 @@ from headgate.tables.iceberg.maintenance.maintenance_commit import (
 )
 from headgate.tables.iceberg.manifests import is_writable_spec
 from headgate.tables.iceberg.row_deletion import MatchingRows, is_delete_mode_copy_on_write
-from headgate.tables.iceberg.tag_lineage import summary_properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
 from headgate.tables.storage.file_io import with_whole_reads
@@ -272,7 +271,7 @@ class RowExpiry(MaintenanceCommit[DueRows]):
             expired_rows_property(self._sink): str(due.rows),
         }
         summary = Summary(Operation.DELETE, **counts, **marked)
-        return update_snapshot_summaries(summary, summary_properties_of(parent))
+        return with_totals_after(parent, summary)
 
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
         """EXPIRY-1: the limit that the table stores never goes back; the rows add up."""

@@ -141,6 +141,24 @@ def test_one_that_failed_is_not_begun_again(lives: Lives) -> None:
     assert lives.opened == 1
 
 
+class Panic(BaseException):
+    """What a library of Rust raises where it fails (``pyo3_runtime.PanicException``)."""
+
+
+def test_what_is_no_exception_of_python_s_ends_it_all_the_same() -> None:
+    """Otherwise its thread is gone without a word, and taken for one whose call hangs."""
+
+    def panic() -> tuple[CoordinatorDriver, Callable[[], None]]:
+        raise Panic("called `Option::unwrap()` on a `None` value")
+
+    service = CoordinatorService(("trips",), panic)
+    service.on_assignment(LEADS)
+    service.close()
+    failure = service.failure()
+    assert isinstance(failure, RuntimeError), "what passes all handlers would end other sinks"
+    assert "Panic: called `Option::unwrap()`" in str(failure)
+
+
 def test_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_waiting(
     lives: Lives,
 ) -> None:

@@ -330,6 +330,22 @@ def test_a_consumer_serves_one_reading_after_another_of_the_same_settings(
     assert pool.clients.get_or_open_admin(ONE) is not pool.clients.get_or_open_admin(OTHER)
 
 
+def test_clients_of_former_settings_are_closed_once_others_have_worked_for_a_while(
+    pool: Any, clock: Clock
+) -> None:
+    """A sink that was read again with another password asks for none of them any more."""
+    former = [pool.clients.take_consumer(ONE) for _ in range(2)]
+    admin = pool.clients.get_or_open_admin(ONE)
+    for consumer in former:
+        pool.clients.give_back_consumer(ONE, consumer)
+    for minute in range(20):
+        clock.now_s = 60.0 * minute
+        pool.clients.give_back_consumer(OTHER, pool.clients.take_consumer(OTHER))
+        assert {each.closed for each in former} == {int(minute > 10)}
+    assert pool.clients.get_or_open_admin(ONE) is not admin
+    assert pool.clients.take_consumer(OTHER).closed == 0
+
+
 def test_no_client_survives_a_fork(pool: Any) -> None:
     """A child that closes what its parent holds would speak into the parent's connections."""
     parents = pool.clients.take_consumer(ONE)

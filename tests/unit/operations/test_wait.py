@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from unit.operations.filled_table import FilledTable
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -16,7 +20,12 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.operations.wait import count_missing_offsets, wait_and_describe_tables_behind
+from headgate.operations import wait
+from headgate.operations.wait import (
+    UntilLatest,
+    count_missing_offsets,
+    wait_and_describe_tables_behind,
+)
 
 TRIPS = {
     "trips": TopicState(
@@ -52,6 +61,30 @@ def test_what_is_committed_is_not_missing() -> None:
 
 def test_offsets_of_a_topic_that_was_created_again_count_for_nothing() -> None:
     assert count_missing_offsets(record("first", {0: 10, 1: 50}), TRIPS) == {at(0): 10, at(1): 10}
+
+
+def test_a_run_until_the_latest_record_ends_although_a_look_failed(
+    settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of whatever it was: the run would never end, without a word."""
+    away = Unreachable("the catalog is away")
+    looks: Iterator[Exception | bool] = iter([ZeroDivisionError("division by zero"), away, True])
+
+    def look(latest: UntilLatest) -> bool:
+        found = next(looks)
+        if isinstance(found, Exception):
+            raise found
+        latest.missing = {}
+        return found
+
+    monkeypatch.setattr(wait, "LOOKED_AT_S", 0.001)
+    monkeypatch.setattr(wait, "read_topics", lambda _: TRIPS)
+    monkeypatch.setattr(UntilLatest, "refresh_is_reached", look)
+    with UntilLatest(settings) as latest:
+        assert latest.stop.wait(10)
+    assert latest.is_reached
+    assert "could not be read: ZeroDivisionError: division by zero" in caplog.text
+    assert "catalog" not in caplog.text
 
 
 def test_a_table_is_behind_also_at_a_time_beyond_the_year_9999(

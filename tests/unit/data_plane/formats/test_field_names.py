@@ -117,12 +117,17 @@ def test_t18_a_name_that_the_mapping_does_not_list_is_not_the_columns(written: W
     assert decoded(written, schema, {"id": 1, "s": {"deep": 2}})[0]["s"] == {"deep": None}
 
 
+@pytest.mark.parametrize("list_of", [pa.large_list, pa.list_])
 @every_format
-def test_t19_case_matters_unless_it_was_said_not_to(written: Written) -> None:
+def test_t19_case_matters_unless_it_was_said_not_to(
+    written: Written, list_of: Callable[[pa.Field], pa.DataType]
+) -> None:
+    place = SCHEMA.get_field_index("l")
+    columns = SCHEMA.set(place, column("l", list_of(pa.field("element", INNER)), 4))
     row = {"ID": 1, "S": {"Deep": 2}, "L": [{"DEEP": 3}], "M": {"k": {"dEEP": 4}}}
     nothing = {"id": None, "s": None, "l": None, "m": None}
-    assert decoded(written, SCHEMA, row) == [nothing]
-    schema = field_names.with_lookup_names(SCHEMA, None, caseless=True)
+    assert decoded(written, columns, row) == [nothing]
+    schema = field_names.with_lookup_names(columns, None, caseless=True)
     assert decoded(written, schema, row) == [
         {"id": 1, "s": {"deep": 2}, "l": [{"deep": 3}], "m": [("k", {"deep": 4})]}
     ]

@@ -397,6 +397,7 @@ KINDS: Mapping[str, Callable[[random.Random], Any]] = {
     "str": _words,
     "bytes": lambda r: _words(r).encode(),
     "decimal": lambda r: Decimal(r.randrange(-(10**20), 10**20)).scaleb(-r.randrange(10)),
+    "wide decimal": lambda r: Decimal(f"{r.choice('-+')}9{'0' * 30}{r.randrange(10**6):06}e-9"),
 }
 
 

@@ -1,4 +1,5 @@
-"""A storage that hangs blocks the driver for a bounded time, and is named."""
+"""A storage that hangs blocks the driver for a bounded time, and is named; no error ends the
+thread."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten
 from headgate.data_plane.write.in_process_writer import InProcessWriter
 
 
@@ -35,4 +36,21 @@ def test_a_writer_that_hangs_does_not_hold_up_who_asks() -> None:
     hung.set()
     found = writer.wait_for_outcome(10_000)
     assert found == BatchWritten(2, {}), "what the abandoned one made is never heard of"
+    writer.close()
+
+
+class Panic(BaseException):
+    """What a library of Rust raises where it fails (``pyo3_runtime.PanicException``)."""
+
+
+def test_what_is_no_exception_of_python_s_fails_the_batch_all_the_same() -> None:
+    def write(_batch: Batch, _abandoned: Callable[[], bool]) -> BatchWritten:
+        raise Panic("index out of bounds")
+
+    writer = InProcessWriter(write)
+    for number in (1, 2):
+        writer.submit(Batch(number, None, None, {}, 1))  # type: ignore[arg-type]
+        found = writer.wait_for_outcome(10_000)
+        assert isinstance(found, BatchFailed)
+        assert "Panic: index out of bounds" in found.reason
     writer.close()

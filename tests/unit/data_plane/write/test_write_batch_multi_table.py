@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,8 +45,9 @@ from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
 from headgate.data_plane.routing.table_resolution import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.data_plane.write.write_batch import write_chunk_around_poison
-from headgate.kafka.push_source import Record
+from headgate.data_plane.write.write_batch import _Table, write_chunk_around_poison
+from headgate.kafka.librdkafka_binding import LentHeaders
+from headgate.kafka.push_source import HEADER_BYTES, Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
@@ -494,6 +496,31 @@ def test_more_tables_than_may_be_open_are_written_within_bounds(desk: Desk) -> N
     found = desk.write({"events": events})
     assert set(found) == {f"event_{kind}" for kind in kinds}
     assert sorted(one for ids in found.values() for one in ids) == list(range(10 * len(kinds)))
+
+
+class Lent(LentHeaders):
+    """Headers that a fetcher lends, of one message after another."""
+
+    def __init__(self, *headers: Any) -> None:
+        self._headers = headers
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._headers[row]
+
+
+def test_headers_that_are_kept_count_among_what_waits() -> None:
+    """Of a thousand tables half a million records may wait for more, each with its headers."""
+    records = [_record("events", offset, b"x" * 10) for offset in range(4)]
+    headers = Lent([("a", b"x" * 90), ("b", None)], [], None, [("a", b"x" * 10)])
+    table = _Table(MagicMock(), MagicMock())
+    table.add_waiting(replace(chunk_of([records]), headers=headers))
+    for _ in range(2):
+        table.detach_waiting_chunks()
+        assert table.waiting_bytes == 4 * 10 + 3 * HEADER_BYTES + 90 + 10
+    assert table.waiting[0].headers == list(headers)
 
 
 def test_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> None:

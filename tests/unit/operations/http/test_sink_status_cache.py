@@ -280,6 +280,17 @@ def test_why_a_participant_is_not_well_is_what_the_command_says() -> None:
     assert str(away) == "not known: HG-401 the catalog does not answer"
 
 
+def test_a_look_that_ends_in_any_error_is_told_and_looked_again() -> None:
+    """Without its thread the probe would say for ever that no look has ended."""
+
+    class Buggy(MadeUp):
+        def _fetch_report_or_error(self) -> StatusReport | HeadgateError:
+            raise ZeroDivisionError("division by zero")
+
+    found = looked_at(Buggy(report()))
+    assert str(found) == "not known: the look failed: ZeroDivisionError: division by zero"
+
+
 def test_a_look_that_never_ends_is_no_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_status_cache, "_LOOK_S_MAX", -1.0)
     go_on = threading.Event()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+from unittest.mock import MagicMock
 
 import pytest
 from protocol.values import record, view
@@ -19,7 +21,7 @@ from unit.config.test_load import MINIMAL
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import KeyCounts
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -59,7 +61,7 @@ from headgate.kafka.token_keeper import keeper_of
 from headgate.participant.state import State, Term
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.maintenance.table_maintenance import Done
-from headgate.runtime.telemetry import coordinator_progress
+from headgate.runtime.telemetry import coordinator_progress, source_lag
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import MeteredPrimary
 from headgate.runtime.telemetry.meters import Gauges, Labels, Unregister
@@ -162,6 +164,25 @@ def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kep
     assert {name for name, _ in kept.gauges()} == {names.BUILD_INFO, names.CONFIG_INFO}
     meters.close()
     assert kept.shown == []
+
+
+def test_lag_is_looked_at_again_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one of the client's own: otherwise lag stands still in the metrics."""
+    topics, looked = MagicMock(), threading.Event()
+    topics.describe.side_effect = [RuntimeError("one of a library"), {}]
+    opened = [ConfigurationError("the file of the key is away"), topics]
+
+    def measured(_meters: object, read: Callable[[], object], _first: object) -> None:
+        read()
+        looked.set()
+
+    monkeypatch.setattr(source_lag, "KafkaSourceTopics", MagicMock(side_effect=opened))
+    monkeypatch.setattr(source_lag, "measure_lag_once", measured)
+    settings = MagicMock(**{"telemetry.interval_ms": 1})
+    lookout = source_lag.LagLookout(settings, MagicMock())
+    assert looked.wait(10)
+    lookout.close()
+    topics.close.assert_called_once()
 
 
 def test_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:

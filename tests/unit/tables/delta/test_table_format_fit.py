@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ from headgate.tables.delta.columns import (
     partition_value_text,
 )
 from headgate.tables.delta.locations import storage_options
-from headgate.tables.delta.log import Log, LogEntry, Walk
+from headgate.tables.delta.log import Log, LogEntry, Walk, walk_effective_versions_back_with
 from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.statistics import bound_as_json
@@ -175,6 +176,32 @@ def test_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> N
     assert after.schema_id != view.schema_id
     require_landed(commit(table, after, record(1, 1, 3), file))
     assert world.table().to_pyarrow_table().num_rows == 4
+
+
+@pytest.mark.parametrize("kind", ["variant", "interval"])
+def test_columns_of_types_that_are_not_written_may_have_been_there(
+    tmp_path: Path, kind: str
+) -> None:
+    """Somebody replaced the columns, and replaced them again; decided files are older."""
+    world = DeltaWorld(tmp_path)
+    view, file = claim_table(world.open()), world.write_file(1)
+    metadata = world.table().metadata()
+    columns = json.loads(world.table().schema().to_json())["fields"]
+    for version, added in ((2, kind), (3, "string")):
+        new = {"name": "new", "type": added, "nullable": True, "metadata": {}}
+        form = {
+            "id": str(metadata.id),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": [*columns, new]}),
+            "partitionColumns": [],
+            "configuration": {},
+        }
+        path = Path(world.uri) / "_delta_log" / f"{version:020}.json"
+        path.write_text(json.dumps({"metaData": form}) + "\n")
+    table = world.open()
+    assert table.read().head == 3
+    require_landed(commit(table, table.read(), record(1, 1, 3), file))
+    assert view.schema_id != table.read().schema_id
 
 
 def test_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> None:
@@ -479,6 +506,15 @@ def test_hg256_a_damaged_log_is_named_in_one_line(
         assert "\n" not in str(stopped.value)
     version.write_bytes(sound)
     assert table.read() == world.open().read()
+
+
+@pytest.mark.parametrize("version", [3, 7])
+def test_a_restore_of_no_earlier_version_leads_nowhere(version: int) -> None:
+    """No writer is known that says so; a way back without an end would hold the sink."""
+    restore = {"operation": "RESTORE", "operationParameters": {"version": version}}
+    entry = LogEntry(3, json.dumps({"commitInfo": restore}))
+    way = walk_effective_versions_back_with({3: entry}.get, 3)
+    assert list(islice(way, 9)) == [entry, None]
 
 
 def test_hg256_an_old_version_that_only_histories_read(tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ def test_none_that_answers_is_an_error_that_names_each(servers: Servers) -> None
     assert URL in told.value.hint
 
 
-@pytest.mark.parametrize("url", ["", "zk1:", "zk1:21a", ":2181", "zk1:2181,,zk2"])
+@pytest.mark.parametrize(
+    "url", ["", "zk1:", "zk1:21a", ":2181", "zk1:2181,,zk2", "zk1:65536", "zk1:²"]
+)
 def test_what_is_no_address_is_said_to_be_none(url: str) -> None:
     with pytest.raises(ConfigurationError, match="no host and port"):
         check_lock_server("db.trips", {URL: url})

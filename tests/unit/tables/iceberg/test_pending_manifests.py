@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from pyiceberg.io import InputFile
+from pyiceberg.table.update import RemovePartitionSpecsUpdate
 from support.iceberg_files import write_files
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import PendingCommit
-from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Staging
 from headgate.tables.iceberg.pending_manifests import (
@@ -67,6 +68,19 @@ def test_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTabl
     found = read_staged_manifest(sink.load(), pending_commit, 77)
     assert not found.manifest.partitions
     assert found.manifest.added_rows_count == 2
+
+
+def test_hg208_a_manifest_whose_partition_spec_was_removed_is_named(sink: SinkOnTable) -> None:
+    """No snapshot used it any more, and somebody's expiry cleans such things up."""
+    (pending_commit,) = staged(sink)
+    with sink.load().update_spec() as spec:
+        spec.remove_field("day")
+    removal = RemovePartitionSpecsUpdate(spec_ids=[0])
+    sink.catalog.commit_table(sink.load(), (), (removal,))
+    attempt = CommitAttempt(sink.table.read(), record(1, 1), pending_commits=(pending_commit,))
+    with pytest.raises(TableChanged, match=r"partition spec 0 .* is gone") as raised:
+        sink.table.commit(attempt)
+    assert "cleanExpiredMetadata" in raised.value.hint
 
 
 def test_a_delivery_fetches_a_manifest_once(

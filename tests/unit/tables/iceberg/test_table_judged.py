@@ -18,6 +18,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table import CommitTableResponse
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.types import LongType
 from support.server_checks import ServerChecks
 
@@ -366,6 +367,21 @@ def test_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
     assert made.summary["total-data-files"] == "2"
     assert before_ms <= made.timestamp_ms <= int(time.time() * 1000)
     assert made.schema_id == world.table().schema().schema_id != view.schema_id
+
+
+def test_there_are_no_totals_behind_a_snapshot_that_has_none() -> None:
+    """Of a writer that counts nothing: they would count from zero, whatever the table has."""
+
+    def totals_after(parent: Snapshot | None) -> str | None:
+        added = Summary(Operation.APPEND, **{"added-records": "3"})
+        return commit_request.with_totals_after(parent, added)["total-records"]
+
+    counted = Summary(Operation.APPEND, **{"total-records": "5"})
+    parents = [
+        Snapshot(snapshot_id=1, manifest_list="", timestamp_ms=0, summary=summary)
+        for summary in (counted, Summary(Operation.APPEND), None)
+    ]
+    assert list(map(totals_after, [None, *parents])) == ["3", "8", None, None]
 
 
 def test_counts_behind_an_append_of_others_tell_nothing(world: IcebergWorld) -> None:

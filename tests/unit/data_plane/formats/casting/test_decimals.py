@@ -9,8 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.casting.decimals import Unscaled, unscaled_to_decimals
 from headgate.data_plane.formats.casting.exact_casts import cast
+from headgate.data_plane.formats.record_format import Faults
 
 DIGITS = 10**38 // 81  # 1234567901...: no digit of it may become a zero
 MOST = 10**38 - 1
@@ -108,3 +110,19 @@ def test_a_double_is_the_decimal_that_it_is_written_as(number: float, column: pa
         assert fits
     except ValueError:
         assert not fits
+
+
+def test_in_a_record_that_becomes_json_text_it_is_a_number() -> None:
+    """Its bytes alone would not tell the scale. A text holds any number of digits."""
+    fields = [unscaled(2, 123456, None, 10**60 + 1, 0), unscaled(-3, -12, 1, None, 7)]
+    inside = pa.StructArray.from_arrays(fields, names=["m", "n"])
+    records, faults = pa.StructArray.from_arrays([inside], names=["r"]), Faults()
+    found = cast_rows(records, pa.schema({"r": pa.large_string()}), faults)
+    wide = f"1{'0' * 57}0.01"
+    assert found.column("r").to_pylist() == [
+        '{"m":1234.56,"n":-1.2E+4}',
+        '{"m":null,"n":1E+3}',
+        f'{{"m":{wide},"n":null}}',
+        '{"m":0.00,"n":7E+3}',
+    ]
+    assert faults.reasons == {}
