@@ -358,7 +358,7 @@ class SupportsCatalog(Protocol):
     def short_namespace_names_in(self, parent: str) -> Collection[str]:
         """Return the last part of the name of each namespace directly there; ``""`` is the root.
 
-        None of a parent that does not exist. Raises what the catalog raises.
+        None of a parent that does not exist. Raises ``Unreachable``.
         """
 
     def load_table(self, name: str) -> Any:

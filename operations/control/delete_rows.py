@@ -91,7 +91,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
             )
             if unsettled:
                 raise DeletionUnsettled(
-                    f"the rows of {each.table} are not deleted: {unsettled}",
+                    f"it is not certain that the rows of {each.table} are deleted: {unsettled}",
                     "run the same command again: nothing is done twice",
                 )
             deleted = each.deletion.deleted_count

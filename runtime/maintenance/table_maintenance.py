@@ -124,7 +124,8 @@ class Round:
         if due.rows and not self.dry_run:
             outcome = retry_until_settled(expiry.try_commit, self.quiet, self.ending)
             if expiry.done is None:
-                self.done.left.append(f"{due.rows} due rows are still there ({outcome})")
+                words = expiry.describe_outcome(outcome)
+                self.done.left.append(f"{due.rows} due rows may still be there ({words})")
                 return
             due = expiry.done
             _log.info(
@@ -239,7 +240,9 @@ class Round:
             )
             return True
         fate = "taken back" if replacement.delete_new_files_unless_doubtful() else "left as orphans"
-        self.done.left.append(f"a compaction did not land ({outcome}); its files were {fate}")
+        verb = "may not have landed" if outcome is Settled.UNKNOWN else "did not land"
+        words = replacement.describe_outcome(outcome)
+        self.done.left.append(f"a compaction {verb} ({words}); its files were {fate}")
         return False
 
     # ------------------------------------------------------------------------- expiry, and orphans

@@ -261,7 +261,11 @@ class Deletion(MaintenanceCommit[RowsToDelete]):
         """Delete what matches; return why that is not certain. Raises as ``count_matching``."""
         with self._translating_errors():
             outcome = retry_until_settled(self.try_commit, wait_for_quiet, threading.Event())
-        return "" if outcome is Settled.LANDED else f"the last call was {outcome}"
+            if outcome is Settled.UNKNOWN:
+                self._done = self._find_landed(self._catalog.load_table(self._identifier).metadata)
+        if outcome is Settled.LANDED or self._done is not None:
+            return ""
+        return f"the last call was {self.describe_outcome(outcome)}"
 
     @contextmanager
     def _translating_errors(self) -> Iterator[None]:
@@ -271,7 +275,8 @@ class Deletion(MaintenanceCommit[RowsToDelete]):
         except HeadgateError:
             raise
         except Exception as error:
-            what = f"rows of {self._identifier} are not deleted"
+            certainly = "may not be" if self._doubtful else "are not"
+            what = f"rows of {self._identifier} {certainly} deleted"
             raise translate_catalog_error(error, what) from error
 
     def try_commit(self) -> Settled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -83,23 +84,23 @@ class IcebergFormat(TableFormat):
         return create_table_if_missing(self.catalog, spec.name, declaration)
 
     def exists(self, spec: TableSpec) -> bool:
-        """Return whether the table is there, usable or not. Raises what the catalog raises."""
-        return self.catalog.table_exists(spec.name)
+        """Do as the port says. Also raises ``MissingRights`` and ``ConfigurationError``."""
+        try:
+            return self.catalog.table_exists(spec.name)
+        except Exception as error:
+            what = f"the catalog does not say whether table {spec.name} exists"
+            raise translate_catalog_error(error, what) from error
 
     def list_table_names(self, beside: TableSpec) -> Collection[str]:
         namespace = beside.name.rpartition(".")[0]
-        try:
-            return [identifier[-1] for identifier in self.catalog.list_tables(namespace)]
-        except NoSuchNamespaceError:
-            return ()
-        except OSError as error:
-            raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
+        return _last_names_of(
+            lambda: self.catalog.list_tables(namespace), f"the tables of {namespace}"
+        )
 
     def short_namespace_names_in(self, parent: str) -> Collection[str]:
-        try:
-            return [identifier[-1] for identifier in self.catalog.list_namespaces(parent or ())]
-        except NoSuchNamespaceError:
-            return ()
+        return _last_names_of(
+            lambda: self.catalog.list_namespaces(parent or ()), f"the namespaces in {parent!r}"
+        )
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:
         # A person's claim reads no index, and must not expire snapshots: it may be what saves them.
@@ -199,7 +200,7 @@ class IcebergFormat(TableFormat):
     def make_branch(self, spec: TableSpec, name: str, snapshot_id: int, kept_ms: int) -> None:
         from headgate.tables.iceberg.rollback import make_branch  # of rollbacks only
 
-        make_branch(self.catalog.load_table(spec.name), name, snapshot_id, kept_ms)
+        make_branch(self.load_table(spec.name), name, snapshot_id, kept_ms)
 
     def row_deletion(
         self,
@@ -229,6 +230,22 @@ class IcebergFormat(TableFormat):
 
     def close(self) -> None:
         """Do nothing: the catalog is closed by its opener."""
+
+
+def _last_names_of(list_identifiers: Callable[[], list[Identifier]], what: str) -> Collection[str]:
+    """Return the last part of each name, and none where the namespace is missing.
+
+    Raises ``Unreachable`` for missing rights, too: they may come back, and no participant should
+    stop for good.
+    """
+    try:
+        return [identifier[-1] for identifier in list_identifiers()]
+    except NoSuchNamespaceError:
+        return ()
+    except Exception as error:
+        failure = translate_catalog_error(error, f"{what} cannot be listed")
+        code = f"{failure.code} " if isinstance(failure, MissingRights) else ""
+        raise Unreachable(f"{code}{failure.message}", failure.hint) from error
 
 
 def _translate_read_error(error: Exception, identifier: str) -> HeadgateError:

@@ -260,7 +260,7 @@ def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         return _cast_list(values, target, at)
     if pa_types.is_map(source) and pa_types.is_map(target):
         return _cast_map(values, target, at)
-    if pa_types.is_map(source) and pa_types.is_struct(target):
+    if _is_map_by_name(source) and pa_types.is_struct(target):
         return _cast_map_to_struct(values, target, at)
     if pa_types.is_string(target) or pa_types.is_large_string(target):
         return _json_text_of(values, target, at)
@@ -431,4 +431,15 @@ def _is_list(data_type: pa.DataType) -> bool:
 def _describe_kind(data_type: pa.DataType) -> str:
     if pa_types.is_struct(data_type):
         return "a record"
-    return "a map" if pa_types.is_map(data_type) else "an array"
+    if not pa_types.is_map(data_type):
+        return "an array"
+    return "a map" if _is_map_by_name(data_type) else f"a map by {data_type.key_type}"
+
+
+def _is_map_by_name(data_type: pa.DataType) -> bool:
+    """Return whether it is a map whose keys may name columns: Protobuf's may be numbers."""
+    if not pa_types.is_map(data_type):
+        return False
+    return bool(
+        pa_types.is_string(data_type.key_type) or pa_types.is_large_string(data_type.key_type)
+    )

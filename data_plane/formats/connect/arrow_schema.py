@@ -62,7 +62,7 @@ def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
     """Return the Arrow type of a schema's values. Raises ``ValueError``."""
     if not isinstance(schema, dict) or depth > _DEPTH_MAX:
         raise ValueError("the schema is none of Connect's")
-    kind, name = schema.get("type"), schema.get("name")
+    kind, name = str(schema.get("type")), str(schema.get("name"))  # a list cannot be looked up
     if kind == "struct":
         fields = schema.get("fields")
         if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
@@ -82,13 +82,14 @@ def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
         return pa.map_(pa.large_string(), arrow_type_of_schema(schema.get("values"), depth + 1))
     if (kind, name) == _DECIMAL:
         return _decimal_type(schema.get("parameters"))
-    counted = counted_type(str(name))
+    counted = counted_type(name)
     if counted and kind in ("int32", "int64"):
         return counted
     if (kind, name) in _LOGICAL:
-        return _LOGICAL[str(kind), str(name)]
+        return _LOGICAL[kind, name]
     if kind not in _PLAIN:
-        raise ValueError(f"the schema has the type {kind!r}, which is none of Connect's")
+        said = schema.get("type")
+        raise ValueError(f"the schema has the type {said!r}, which is none of Connect's")
     return _PLAIN[kind]
 
 
@@ -105,7 +106,7 @@ def nullable_fields_with_default(schema: Any) -> list[str]:
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
     """
     fields = _fields_of_struct(schema)
-    names = {field.get("field") for field in fields}
+    names = {str(field.get("field")) for field in fields}
     if {"op", "after"} <= names:  # Debezium's envelope
         fields = next(_fields_of_struct(field) for field in fields if field.get("field") == "after")
     return [

@@ -56,6 +56,8 @@ def translate_json_schema(text: str, references: Mapping[str, str]) -> JsonSchem
         others = {name: json.loads(other) for name, other in references.items()}
         reading = _Reading(parsed, others)
         form = reading.connect_schema_of(parsed, _Place(refs=("#",)))
+    except UnfitSchema:
+        raise
     except (ValueError, RecursionError) as error:
         raise UnfitSchema(f"the schema is not JSON: {type(error).__name__}") from error
     if not isinstance(parsed, dict | bool):
@@ -104,7 +106,7 @@ class _Reading:
         if isinstance(kinds, list):
             left = [kind for kind in kinds if kind != "null"]
             kinds = left[0] if len(left) == 1 else None
-        return self._connect_schema_of_type(kinds, json_schema, place)
+        return self._connect_schema_of_type(str(kinds), json_schema, place)
 
     def _connect_schema_of_only_branch(self, branches: Any, place: _Place) -> _Form | None:
         if not isinstance(branches, list):
@@ -126,13 +128,13 @@ class _Reading:
             target = target.get(key) if isinstance(target, dict) else None
         return self.connect_schema_of(target, _Place(at, place.depth + 1, (*place.refs, full)))
 
-    def _connect_schema_of_type(self, kind: Any, json_schema: _Form, place: _Place) -> _Form | None:
+    def _connect_schema_of_type(self, kind: str, json_schema: _Form, place: _Place) -> _Form | None:
         if kind == "object":
             return self._connect_schema_of_object(json_schema, place)
         if kind == "array":
             items = self.connect_schema_of(json_schema.get("items"), place.one_level_deeper())
             return None if items is None else {"type": "array", "items": items}
-        title, connect = json_schema.get("title"), json_schema.get("connect.type")
+        title, connect = json_schema.get("title"), str(json_schema.get("connect.type"))
         if title == _DECIMAL and connect == "bytes":
             self.decimals = True
             parameters = json_schema.get("connect.parameters")

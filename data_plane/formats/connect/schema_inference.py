@@ -50,7 +50,7 @@ def _infer_column(name: str, schema: Any) -> Column | None:
 
 
 def _infer_type(schema: Any) -> Type | None:
-    kind, name = schema.get("type"), schema.get("name")
+    kind, name = schema.get("type"), str(schema.get("name"))
     match kind:
         case "struct":
             named = ((str(field.get("field")), field) for field in schema["fields"])

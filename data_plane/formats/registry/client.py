@@ -166,7 +166,7 @@ class RegistryClient:
         self.where = ", ".join(self._urls)
         self._lock = threading.Lock()
         self._session: requests.Session | None = None
-        self._own = _authorization_header(options)
+        self._own = _authorization_headers(options)
         self._keeper: TokenKeeper | None = None
         if AUTH in options.texts:
             self._keeper = keeper_of(options.texts[AUTH], "")
@@ -216,16 +216,17 @@ class RegistryClient:
 
     def _ask_addresses_until_answered(self, tail: str, asked: _Question) -> Any:
         """Ask one address after the other, until one gives an answer that counts."""
-        for url in self._urls[:-1]:
+        *others, last = zip(self._urls, self._own, strict=True)
+        for url, own in others:
             try:
-                return self._ask_address(url, tail, asked)
+                return self._ask_address(url, own, tail, asked)
             except (_AskAgain, _Useless):
                 continue
-        return self._ask_address(self._urls[-1], tail, asked)
+        return self._ask_address(*last, tail, asked)
 
-    def _ask_address(self, url: str, tail: str, asked: _Question) -> Any:
+    def _ask_address(self, url: str, own: _HeaderWithSecrets, tail: str, asked: _Question) -> Any:
         what = asked.what
-        secrets, headers = self._request_headers()
+        secrets, headers = self._request_headers(own)
         status, body = self._get_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
@@ -243,8 +244,8 @@ class RegistryClient:
             raise _AskAgain(words)
         raise _Useless(f"{words}: no registry answers so; is registry.url right?")
 
-    def _request_headers(self) -> _HeadersWithSecrets:
-        """Return what is sent. Raises what the keeper raises."""
+    def _request_headers(self, own: _HeaderWithSecrets) -> _HeadersWithSecrets:
+        """Return what is sent: the keeper's token, or ``own``. Raises what the keeper raises."""
         headers = {
             "Accept": "application/vnd.schemaregistry.v1+json, application/json",
             "Accept-Encoding": "identity",
@@ -259,7 +260,7 @@ class RegistryClient:
             token = self._keeper.require_token().text
             sent = {**headers, "Authorization": f"Bearer {token}"}
             return _HeadersWithSecrets(frozenset((token,)), sent)
-        secrets, authorization = self._own
+        secrets, authorization = own
         if authorization:
             headers["Authorization"] = authorization
         return _HeadersWithSecrets(secrets, headers)
@@ -361,15 +362,28 @@ def _without_credentials(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
 
 
-def _authorization_header(options: ClientOptions) -> _HeaderWithSecrets:
-    """Return the ``Authorization`` header, which is empty without credentials."""
+def _authorization_headers(options: ClientOptions) -> list[_HeaderWithSecrets]:
+    """Return the ``Authorization`` header for each address, which is empty without credentials.
+
+    An address without a password of its own has that of the first with one.
+    """
     token = options.texts.get("bearer.auth.token")
     if token:
-        return _HeaderWithSecrets(frozenset((token,)), f"Bearer {token}")
-    parts = urlsplit(options.urls[0])
-    pair = options.texts.get("basic.auth.user.info")
-    if pair is None and parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return [_HeaderWithSecrets(frozenset((token,)), f"Bearer {token}")] * len(options.urls)
+    told = options.texts.get("basic.auth.user.info")
+    pairs = [told or _user_and_password_in(url) for url in options.urls]
+    first = next(filter(None, pairs), None)
+    return [_basic_header(pair or first) for pair in pairs]
+
+
+def _user_and_password_in(url: str) -> str | None:
+    parts = urlsplit(url)
+    if parts.username is None:
+        return None
+    return f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+
+
+def _basic_header(pair: str | None) -> _HeaderWithSecrets:
     if pair is None:
         return _HeaderWithSecrets(frozenset(), "")
     encoded = base64.b64encode(pair.encode()).decode()

@@ -40,7 +40,9 @@ _MISCONFIGURED = frozenset(
     {"NoRegionError", "ProfileNotFound", "ConfigParseError", "PartialCredentialsError"}
 )
 _READABLE = "AVAILABLE"
+_QUESTION = "GetSchemaVersion"
 _RIGHTS = "allow glue:GetSchemaVersion, and see which identity the AWS credentials here have"
+_ROLE = "see which role the process or the profile names, and whom its trust policy allows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class GlueClient:
         try:
             said: Mapping[str, Any] = client.get_schema_version(SchemaVersionId=uuid)
         except ClientError as error:
+            if error.operation_name != _QUESTION:  # the role was asked for first
+                raise _role_error(error.operation_name, error.response) from None
             raise self._translate_error(error.response, what) from None
         except NoCredentialsError:
             raise MissingRights(
@@ -137,8 +141,7 @@ class GlueClient:
             return NoSuchSchema(f"the registry does not know {what}")
         # Cut last: a secret that a cut divides would not be found.
         words = self._redact(to_printable_line(f"{code}: {text}"))[:_QUOTED_CHARACTERS]
-        status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if code in _DENIED or status in _DENIED_STATUSES:
+        if _is_denied(answer):
             return MissingRights(f"Glue refuses {what}: {words}", _RIGHTS)
         return Unreachable(f"Glue does not give {what}: {words}", self._describe_where_asked())
 
@@ -192,3 +195,19 @@ class GlueClient:
                     f'set AWS_REGION, or "{_REGION}" in format.options (init --format)',
                 ) from None
             raise Unreachable(f"AWS gives no credentials for Glue: {name}") from None
+
+
+def _is_denied(answer: Mapping[str, Any]) -> bool:
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    code = str(answer.get("Error", {}).get("Code", ""))
+    return code in _DENIED or status in _DENIED_STATUSES
+
+
+def _role_error(question: str, answer: Mapping[str, Any]) -> Exception:
+    """Return the error for a role that AWS does not give.
+
+    Its text is not repeated: no credentials are known that could be masked in it.
+    """
+    code = to_printable_line(str(answer.get("Error", {}).get("Code", "")))[:_QUOTED_CHARACTERS]
+    said = f"AWS gives no credentials for Glue: {question}: {code}"
+    return MissingRights(said, _ROLE) if _is_denied(answer) else Unreachable(said)

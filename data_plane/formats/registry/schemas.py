@@ -7,7 +7,7 @@ import binascii
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
@@ -74,6 +74,21 @@ class _Answer:
         if not isinstance(text, str) or not isinstance(schema_type, str):
             raise NoSuchSchema(f"the registry's answer for {what} holds no schema")
         return cls(schema_type, text, references)
+
+
+@dataclass(slots=True)
+class _References:
+    """What a schema refers to. ``texts``: each version once, by the first name in use and after its
+    own references; ``further_names`` of versions among them."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    by_path: dict[Path, str] = field(default_factory=dict)
+    further_names: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def texts_by_any_name(self) -> dict[str, str]:
+        further = {name: self.by_path[path] for name, path in self.further_names.items()}
+        return {**further, **self.texts}
 
 
 def _version_path(reference: Mapping[str, Any], context: str) -> Path:
@@ -153,7 +168,7 @@ class SchemaRegistry:
 
     def _fetch_avro_schema(self, schema_id: bytes) -> Fetched[Avro]:
         answer, what = self._fetch_answer_and_description(schema_id, _AVRO, "Avro")
-        texts = self._fetch_references(answer)
+        texts = self._fetch_references(answer).texts
         try:
             made = parse_schema(answer.text, list(texts.values()))
             return to_fetched(made, (answer.text, *texts.values()))
@@ -162,10 +177,11 @@ class SchemaRegistry:
 
     def _fetch_json_schema(self, schema_id: bytes) -> Fetched[JsonSchema]:
         answer, what = self._fetch_answer_and_description(schema_id, "JSON", "JSON Schema")
-        texts = self._fetch_references(answer)
+        references = self._fetch_references(answer)
         try:
             return to_fetched(
-                translate_json_schema(answer.text, texts), (answer.text, *texts.values())
+                translate_json_schema(answer.text, references.texts_by_any_name),
+                (answer.text, *references.texts.values()),
             )
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
@@ -174,7 +190,7 @@ class SchemaRegistry:
         answer, what = self._fetch_answer_and_description(
             schema_id, "PROTOBUF", "Protobuf", **_SERIALIZED
         )
-        texts = self._fetch_references(answer, **_SERIALIZED)
+        texts = self._fetch_references(answer, **_SERIALIZED).texts
         try:
             files = _decode_or_compile_descriptors(answer.text, texts)
             made = parse_types(files), file_name_of(files[-1])
@@ -205,34 +221,31 @@ class SchemaRegistry:
         said = self._client.get_json((*path, "references"), what)
         return _Answer(schema_type, text, _artifact_references(said, what))
 
-    def _fetch_references(self, answer: _Answer, **asked: str) -> dict[str, str]:
-        """Return what the schema refers to by the names in use, each after its own references."""
-        texts: dict[str, str] = {}
-        self._fetch_references_into(answer, texts, set(), asked)
-        return texts
+    def _fetch_references(self, answer: _Answer, **asked: str) -> _References:
+        """Return what the schema refers to, and what that refers to."""
+        found = _References()
+        self._fetch_references_into(answer, found, asked)
+        return found
 
     def _fetch_references_into(
-        self,
-        answer: _Answer,
-        texts: dict[str, str],
-        seen: set[Path],
-        asked: Mapping[str, str],
+        self, answer: _Answer, found: _References, asked: Mapping[str, str]
     ) -> None:
         for name, path in answer.references:
-            if path in seen:  # also a circle, which no registry should have
+            if path in found.by_path:  # also a circle, which no registry should have
+                found.further_names.setdefault(name, path)
                 continue
-            seen.add(path)
-            if len(seen) > _REFERENCES_MAX:
+            if len(found.by_path) == _REFERENCES_MAX:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")
             what = f"version {path[-1]} of {path[-3][:100]}"
             if path[0] == _APICURIO[0]:
-                found = self._fetch_artifact(path, answer.schema_type, what)
+                other = self._fetch_artifact(path, answer.schema_type, what)
             else:
-                found = _Answer.from_json(
+                other = _Answer.from_json(
                     self._client.get_json(path, what, **asked), what, self._context
                 )
-            self._fetch_references_into(found, texts, seen, asked)
-            texts.setdefault(name, found.text)
+            found.by_path[path] = other.text
+            self._fetch_references_into(other, found, asked)
+            found.texts.setdefault(name, other.text)
 
 
 def _decode_or_compile_descriptors(text: str, imports: Mapping[str, str]) -> list[bytes]:

@@ -14,7 +14,13 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    OAuthError,
+    UnauthorizedError,
+)
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -27,8 +33,10 @@ from pyiceberg.table.update import (
 )
 from pyroaring import BitMap64
 
+from headgate.control_protocol.errors import CatalogRefused, type_and_first_line_of
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.redacting_loggers import redacted_logger
+from headgate.tables.iceberg.catalog import translate_catalog_error
 from headgate.tables.iceberg.commit_request import (
     AssertSequenceNumberFree,
     branch_update,
@@ -61,7 +69,8 @@ class MaintenanceCommit(Generic[_Sent]):
     """Makes such calls for one sink's table and branch.
 
     ``_doubtful`` is set once one of them may have landed although it was not confirmed. ``_sent``:
-    what each call was to do, by its snapshot's id.
+    what each call was to do, by its snapshot's id. ``_last_error``: why it is not known what became
+    of the last one.
     """
 
     def __init__(
@@ -79,6 +88,13 @@ class MaintenanceCommit(Generic[_Sent]):
         self._calling = calling or nullcontext()
         self._doubtful = False
         self._sent: dict[int, _Sent] = {}
+        self._last_error: Exception | None = None
+
+    def describe_outcome(self, outcome: Settled) -> str:
+        """Return the outcome of the last try in words."""
+        if outcome is not Settled.UNKNOWN or self._last_error is None:
+            return str(outcome)
+        return f"{outcome}: {type_and_first_line_of(self._last_error)}"
 
     def _find_landed(self, metadata: TableMetadata) -> _Sent | None:
         """Return what has landed of what was sent before: an answer may have been lost."""
@@ -138,19 +154,27 @@ class MaintenanceCommit(Generic[_Sent]):
     def _commit_snapshot(
         self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles, sends: _Sent
     ) -> Settled:
-        metadata = table.metadata
+        """Make the call. Raises ``CatalogRefused`` and ``MissingRights``."""
+        metadata, self._last_error = table.metadata, None
         self._sent[snapshot.snapshot_id] = sends
         try:
             with self._calling:
                 response = self._catalog.commit_table(
                     table, self._requirements(metadata), self._updates(metadata, snapshot)
                 )
+        except CatalogRefused:  # before anything was sent
+            del self._sent[snapshot.snapshot_id]
+            manifests.delete_written()
+            raise
         except (CommitFailedException, BadRequestError, ValueError) as error:
             return self._verify_refusal(snapshot, manifests, error)
+        except (ForbiddenError, UnauthorizedError, OAuthError) as error:
+            self._doubtful = True
+            what = f"table {self._identifier} cannot be committed to"
+            raise translate_catalog_error(error, what) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._doubtful = True
-            _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
-            return Settled.UNKNOWN
+            return self._unknown_outcome(error)
         self._doubtful = True
         landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
         return Settled.LANDED if landed else Settled.UNKNOWN
@@ -168,6 +192,10 @@ class MaintenanceCommit(Generic[_Sent]):
             manifests.delete_written()
             self._doubtful = doubtful
             return Settled.REFUSED
+        return self._unknown_outcome(error)
+
+    def _unknown_outcome(self, error: Exception) -> Settled:
+        self._last_error = error
         _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
         return Settled.UNKNOWN
 
@@ -197,11 +225,12 @@ def retry_until_settled(
     """
     outcome = Settled.GONE
     for tries in range(_TRIES):
+        if tries:
+            ending.wait(_PAUSE_S * 2 ** (tries - 1))
         wait_until_quiet()
         if ending.is_set():
             break
         outcome = try_once()
         if outcome in (Settled.LANDED, Settled.GONE):
             break
-        ending.wait(_PAUSE_S * 2**tries)
     return outcome

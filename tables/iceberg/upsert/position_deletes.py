@@ -19,6 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
 from pyroaring import BitMap64
 
 from headgate.tables.iceberg.manifests_v3 import VERSION as NUMBERED
@@ -40,6 +42,10 @@ _POSITIONS = pa.schema(
             ("pos", pa.int64(), POSITION_ID),
         )
     ]
+)
+_POSITION_FIELDS = (
+    NestedField(PATH_ID, "file_path", StringType()),
+    NestedField(POSITION_ID, "pos", LongType()),
 )
 
 Positions = npt.NDArray[np.int64]
@@ -104,19 +110,36 @@ def path_and_content_offset(file: DataFile) -> tuple[str, int]:
 def read_dead_positions(io: FileIO, delete_file: DataFile) -> dict[str, BitMap64]:
     """Return the dead positions in a position delete file or a deletion vector, by data file.
 
-    Raises ``ValueError`` for a damaged vector, and what storage raises.
+    Raises ``ValueError`` for a damaged vector or file, and what storage raises.
     """
     if delete_file.file_format == FileFormat.PUFFIN:
         return read_vectors_of_puffin_file(io, [delete_file])[path_and_content_offset(delete_file)]
-    import pyarrow.parquet as pq
-
-    with io.new_input(delete_file.file_path).open() as stream:
-        rows = pq.read_table(stream, columns=["file_path", "pos"])
+    rows = _read_position_rows(io, delete_file)
     paths = rows.column("file_path").combine_chunks().dictionary_encode()
     codes = paths.indices.to_numpy(zero_copy_only=False)
     positions = rows.column("pos").to_numpy()
     names = paths.dictionary.to_pylist()
     return {name: bitmap_of(positions[codes == code]) for code, name in enumerate(names)}
+
+
+def _read_position_rows(io: FileIO, delete_file: DataFile) -> pa.Table:
+    """Return the columns ``file_path`` and ``pos``, in whatever format an engine wrote them."""
+    if delete_file.file_format == FileFormat.AVRO:
+        from pyiceberg.table import FileScanTask
+
+        from headgate.tables.iceberg.avro_data_file_columns import read_avro_columns
+
+        task, schema = FileScanTask(delete_file), Schema(*_POSITION_FIELDS)
+        batches = list(read_avro_columns(io, task, schema, _POSITIONS.names))
+        return pa.Table.from_batches(batches) if batches else _POSITIONS.empty_table()
+    with io.new_input(delete_file.file_path).open() as stream:
+        if delete_file.file_format == FileFormat.ORC:
+            from pyarrow import orc
+
+            return orc.ORCFile(stream).read(columns=_POSITIONS.names)
+        import pyarrow.parquet as pq
+
+        return pq.read_table(stream, columns=_POSITIONS.names)
 
 
 def read_vectors_of_puffin_file(

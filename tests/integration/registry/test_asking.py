@@ -160,6 +160,19 @@ def test_a_registry_that_lets_nobody_in_is_for_a_person_to_mend() -> None:
 
 
 @pytest.mark.parametrize(
+    ("away", "there"), [("", "me:sesame@"), ("you:other@", "me:sesame@"), ("me:sesame@", "")]
+)
+def test_an_address_is_asked_with_its_own_password_or_with_the_first(away: str, there: str) -> None:
+    value = framed(1, FIRST, {"id": 1, "name": "x"})
+    with RegistryServer() as gone:
+        first = gone.url.replace("//", f"//{away}")
+    with RegistryServer(user="me:sesame") as server:
+        server.subjects.register("s", {"schema": json.dumps(FIRST)})
+        both = f"{first}, {server.url.replace('//', f'//{there}')}"
+        assert reader(both).decode([value], COLUMNS).num_rows == 1
+
+
+@pytest.mark.parametrize(
     "options",
     [{"registry.url": "ftp://x"}, {"registry.url": "http://x", "registry.moon": "1"}, {"url": "x"}],
 )

@@ -9,6 +9,7 @@ import tracemalloc
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -301,6 +302,34 @@ def test_an_identity_that_glue_refuses_is_for_a_person_to_mend(
     assert SECRET not in str(caught.value)
     assert KEY not in str(caught.value)
     assert "glue:GetSchemaVersion" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [(403, "AccessDenied", MissingRights), (400, "Throttling", Unreachable)],
+)
+def test_a_refusal_of_the_role_is_named_without_the_words_of_aws(
+    before_glue: StoreProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    status: int,
+    code: str,
+    expected: type[Exception],
+) -> None:
+    (tmp_path / "token").write_text("of a pod")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", before_glue.uri)
+    said = f"<Error><Code>{code}</Code><Message>not {SECRET}</Message></Error>"
+    before_glue.refuse("POST", Answer(status, f"<ErrorResponse>{said}</ErrorResponse>".encode()))
+    told = {**QUICK, "glue.region": REGION, "glue.endpoint": before_glue.uri}
+    with pytest.raises(expected, match=f"AssumeRoleWithWebIdentity: {code}") as caught:
+        rows_of(create_record_format("glue-registry", told), [framed(uuid.uuid4().bytes, b"")])
+    assert SECRET not in str(caught.value)
 
 
 def test_a_version_whose_text_changes_stops_the_sink(

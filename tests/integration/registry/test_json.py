@@ -22,11 +22,13 @@ from integration.registry.test_asking import QUICK, registered_schema
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import Unreachable
+from headgate.data_plane.formats.avro.schema import UnfitSchema
 from headgate.data_plane.formats.column_options import ColumnRule, with_read_options_of_rule
 from headgate.data_plane.formats.connect.json_schema_translation import translate_json_schema
 from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.registry.frames import id_headers_of
+from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 from headgate.data_plane.formats.unknown_fields import UnknownFieldFinder
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
@@ -259,6 +261,10 @@ def test_the_columns_of_a_schema() -> None:
                 "g": {"anyOf": [{"type": "object"}, {"type": "string"}]},
                 "h": {"type": ["string", "integer"]},
                 "i": True,
+                "j": {"type": [{"type": "string"}, "null"]},
+                "k": {"type": {"type": "string"}},
+                "l": {"type": "string", "connect.type": ["bytes"]},
+                "m": {"type": "integer", "connect.type": {"of": "int8"}},
             },
             "definitions": {
                 "e": {"type": "object", "properties": {"x": {"type": "string"}, "e": {"$ref": "#"}}}
@@ -272,7 +278,18 @@ def test_the_columns_of_a_schema() -> None:
         "d": MapOf("string", Column("", "double")),
         "e": Struct((Column("x", "string"),)),
         "f": "double",
+        "l": "string",
+        "m": "long",
     }
+
+
+def test_a_schema_with_too_many_types_is_not_called_something_else() -> None:
+    twice = {
+        f"d{n}": {"type": "object", "properties": {m: {"$ref": f"#/$defs/d{n + 1}"} for m in "ab"}}
+        for n in range(20)
+    }
+    with pytest.raises(UnfitSchema, match=r"^the schema describes more than 20000 types$"):
+        found({**twice["d0"], "$defs": twice})
 
 
 def test_what_a_value_has_beyond_its_open_schema_is_not_lost(troubled: RegistryServer) -> None:
@@ -353,4 +370,33 @@ def test_a_schema_that_refers_to_others_in_a_circle_is_asked_for_once(
     troubled.asked.clear()
     rows = reader(troubled.url).decode([framed(1, {"id": 1})], COLUMNS)
     assert rows.num_rows == 1
+    assert len(troubled.asked) == 3
+
+
+def test_a_version_that_is_referred_to_by_two_names_is_known_by_both(
+    troubled: RegistryServer,
+) -> None:
+    refers_to: dict[str, dict[str, str]] = {
+        "customer": {},
+        "order": {"https://example.com/customer.json": "customer"},
+        "top": {"order.json": "order", "customer.json": "customer"},
+    }
+    for subject, references in refers_to.items():
+        schema = {
+            "type": "object",
+            "properties": {f"{subject}_id": {"type": "integer"}}
+            | {other: {"$ref": name} for name, other in references.items()},
+        }
+        listed = [SchemaReference(name, other, 1) for name, other in references.items()]
+        number = registered_schema(
+            troubled.url, subject, Schema(json.dumps(schema), "JSON", listed)
+        )
+    troubled.asked.clear()
+    read = SchemaRegistry({"url": troubled.url}).read_json_schema(struct.pack(">bI", 0, number))
+    customer = Struct((Column("customer_id", "long"),))
+    assert {column.name: column.type for column in read.columns.fields} == {
+        "top_id": "long",
+        "order": Struct((Column("order_id", "long"), Column("customer", customer))),
+        "customer": customer,
+    }
     assert len(troubled.asked) == 3

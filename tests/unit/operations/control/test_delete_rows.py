@@ -8,11 +8,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
 from integration.readers import read_with_duckdb
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from pyiceberg.expressions import parser
 from pyroaring import BitMap64
 from support.delete_files import delete_first_row
@@ -21,8 +23,10 @@ from support.maintained import COLUMNS, Maintained, settings, text
 from support.quarantine_rows import IDENTIFIER, QuarantineRows
 
 from headgate.control_protocol.errors import (
+    CatalogRefused,
     DeletionRefused,
     DeletionUnsettled,
+    MissingRights,
     PredicateUnfit,
 )
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
@@ -43,6 +47,7 @@ from headgate.operations.control.maintain import maintain
 from headgate.operations.control.operator_claim import acting_as_operator
 from headgate.operations.control.rollback import find_removed_snapshots
 from headgate.tables.iceberg import row_deletion
+from headgate.tables.iceberg.maintenance import maintenance_commit
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.rollback import IcebergSnapshots
 from headgate.tables.iceberg.row_deletion import MatchingRows, parse_predicate
@@ -305,13 +310,67 @@ def test_what_landed_without_an_answer_is_not_done_twice(
     assert sink.table.properties["headgate.trips.deleted-rows"] == "1"
 
 
+def calls_that_end_in(sink: Maintained, monkeypatch: pytest.MonkeyPatch, error: Exception) -> Any:
+    """The catalog's calls, each of which ends so; no try waits for the next."""
+    calls = Mock(side_effect=error)
+    monkeypatch.setattr(maintenance_commit, "_PAUSE_S", 0)
+    monkeypatch.setattr(sink.catalog.__class__, "commit_table", lambda *_: calls())
+    return calls
+
+
 def test_who_loses_every_race_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make()
     sink.commit()
     monkeypatch.setattr(row_deletion, "retry_until_settled", lambda *_: Settled.GONE)
 
-    with pytest.raises(DeletionUnsettled, match="are not deleted"):
+    with pytest.raises(DeletionUnsettled, match=r"not certain that .* db.trips are deleted.*gone"):
         deleted(sink, "offset = 3")
+
+
+def test_who_gets_no_answer_is_told_the_error(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = make()
+    sink.commit()
+    calls = calls_that_end_in(sink, monkeypatch, ServiceUnavailableError("full"))
+
+    with pytest.raises(DeletionUnsettled, match=r"unknown: ServiceUnavailableError: full"):
+        deleted(sink, "offset = 3")
+    assert calls.call_count == 6
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ForbiddenError("may only read"), MissingRights),
+        (CatalogRefused("Hive cannot swap"), CatalogRefused),
+    ],
+)
+def test_a_call_that_no_repetition_helps_is_made_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: type[Exception]
+) -> None:
+    sink = make()
+    sink.commit()
+    calls = calls_that_end_in(sink, monkeypatch, error)
+
+    with pytest.raises(expected, match=str(error)):
+        deleted(sink, "offset = 3")
+    assert calls.call_count == 1
+
+
+def test_what_landed_with_the_last_call_is_seen(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make()
+    sink.commit()
+    real = sink.catalog.__class__.commit_table
+
+    def lost(self: Catalog, *call: Any) -> Any:
+        real(self, *call)
+        raise ConnectionError("the answer was lost")
+
+    monkeypatch.setattr(maintenance_commit, "_TRIES", 1)
+    monkeypatch.setattr(sink.catalog.__class__, "commit_table", lost)
+
+    assert deleted(sink, "offset = 3") == [Deleted("db.trips", 1, 1)]
 
 
 # ------------------------------------------------------------------------------ quarantine, audit

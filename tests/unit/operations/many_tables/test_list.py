@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import ForbiddenError
 from unit.operations.filled_table import catalog_properties, sink_file_text
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit, Suspended
+from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import Pause, Resume
 from headgate.control_protocol.identifiers import SinkName, TransactionId
 from headgate.control_protocol.ports import CommitAttempt
@@ -136,6 +139,18 @@ def test_suspended_and_missing_tables_are_named_with_why_and_end_not_well(desk: 
     assert MEND_TABLES in result.stdout
     states = {name: each["state"] for name, each in desk.listed().items()}
     assert states == {"db.here": "suspended", "db.back": "resuming", "db.gone": "missing"}
+
+
+def test_a_catalog_that_lets_nobody_list_is_told_in_a_line(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ForbiddenError("may not list")
+
+    monkeypatch.setattr(SqlCatalog, "list_tables", refuse)
+    result = desk.asks()
+    assert result.exit_code == Unreachable.exit_code
+    assert "HG-401 HG-103 the tables of db cannot be listed: ForbiddenError" in result.stderr
 
 
 def test_only_resume_takes_tables(desk: Desk) -> None:

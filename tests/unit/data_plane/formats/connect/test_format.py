@@ -58,6 +58,7 @@ def in_base64(number: int, width: int = 4) -> str:
 TAKEN: list[tuple[str, str, Any, Any, Any]] = [
     ("T7", "int", "int8", 123, 123),
     ("T7", "int", "int64", 123, 123),
+    ("T7", "int", {"type": "int64", "name": ["no name"]}, 123, 123),
     ("T7", "int", "double", 123.0, 123),
     ("T7", "int", "string", "123", 123),
     ("T8", "long", "int64", 2**63 - 1, 2**63 - 1),
@@ -120,6 +121,7 @@ REFUSED: list[tuple[str, Any, Any]] = [
     ("timestamptz", logical("int64", "Timestamp"), 2**62),
     ("timestamptz", logical("int32", "Date"), 1),
     ("int", "moon", 1),
+    ("int", {"type": ["null", "int32"]}, 1),
     ("map", {"type": "map", "keys": {"type": "int32"}, "values": {"type": "int32"}}, [[1, 2]]),
 ]
 
@@ -155,6 +157,7 @@ BROKEN = [
     envelope(struct(v="int32"), {"v": 1})[:-1] + b',"payload":{"v":"x"}}',
     envelope(struct(v="int32"), {"v": 1})[:-1] + b"},{}}",
     envelope({"type": "struct", "fields": 7}, {"v": 1}),
+    envelope({"type": ["null", "struct"]}, {"v": 1}),
 ]
 
 
@@ -171,6 +174,17 @@ def test_more_in_the_envelope_does_not_matter() -> None:
         {"v": 1},
         {"v": 2},
     ]
+
+
+@pytest.mark.parametrize("kind", ["moon", ["null", "string"], {"type": "string"}])
+def test_a_field_of_no_type_of_connects_costs_no_column_that_does_not_want_it(kind: Any) -> None:
+    value = envelope(struct(v="int32", w={"type": kind}), {"v": 1, "w": "x"})
+    assert decoded([value], one_column("int")) == [{"v": 1}]
+
+
+def test_a_field_whose_name_is_no_text_has_no_default_that_matters() -> None:
+    value = envelope({"type": "struct", "fields": [{"field": ["v"], "type": "int32"}]}, {"v": 1})
+    assert ConnectJsonRecords({}).nullable_fields_with_default([value]) == []
 
 
 def test_several_schemas_in_one_batch_keep_the_records_order() -> None:

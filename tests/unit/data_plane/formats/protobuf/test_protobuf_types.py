@@ -13,6 +13,7 @@ from unit.data_plane.formats.protobuf_worlds import INNER, World, field, read
 
 from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats.column_options import ColumnRule, parse_path
+from headgate.data_plane.formats.field_names import with_lookup_names
 from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.protobuf.decoder import Broken, read_fields
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, parse_types
@@ -98,6 +99,16 @@ def test_a_map_s_last_entry_counts() -> None:
         [],
         [("a", 3), ("b", 2)],
     ]
+
+
+@pytest.mark.parametrize("caseless", [False, True])
+def test_a_map_by_number_is_no_struct_by_name(caseless: bool) -> None:
+    metadata = {"PARQUET:field_id": "1"}
+    columns = pa.schema([pa.field("byid", pa.struct([("7", INNER)]), metadata=metadata)])
+    schema = with_lookup_names(columns, None, caseless=caseless)
+    rows, bad = WORLD.read([row(byid={7: {"x": 1}})], schema)
+    assert rows == []
+    assert bad[0].startswith("byid: a map by int32 cannot go into a column of type struct<7: ")
 
 
 def test_the_last_of_a_oneof_counts_also_where_nobody_wants_it() -> None:

@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import orc
+from pyarrow import parquet as pq
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType
 
 from headgate.tables.iceberg.upsert.position_deletes import (
+    PATH_ID,
+    POSITION_ID,
     DeleteFiles,
     Target,
     bitmap_of,
@@ -62,6 +70,38 @@ def test_pyiceberg_reads_the_vectors() -> None:
     assert {each.referenced_data_file: each.to_vector().to_pylist() for each in theirs} == {
         f"rows-{n}": positions for n, positions in enumerate(POSITIONS[:3])
     }
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.PARQUET, FileFormat.ORC, FileFormat.AVRO])
+@pytest.mark.parametrize("count", [0, 3, 20_000])
+def test_other_engines_position_deletes_are_read_in_each_format(
+    tmp_path: Path, file_format: FileFormat, count: int
+) -> None:
+    at = f"file://{tmp_path}/deletes.{file_format.value.lower()}"
+    paths = ["a" if n % 2 else "b" for n in range(count)]
+    rows = pa.table(
+        {"file_path": pa.array(paths, pa.string()), "pos": pa.array(range(count), pa.int64())}
+    )
+    match file_format:
+        case FileFormat.PARQUET:
+            pq.write_table(rows, tmp_path / "deletes.parquet")
+        case FileFormat.ORC:
+            orc.write_table(rows, tmp_path / "deletes.orc")
+        case FileFormat.AVRO:
+            schema = Schema(
+                NestedField(PATH_ID, "file_path", StringType(), required=True),
+                NestedField(POSITION_ID, "pos", LongType(), required=True),
+            )
+            out = PyArrowFileIO().new_output(at)
+            with AvroOutputFile[Record](out, schema, "deletes") as writer:
+                writer.write_block(
+                    [Record(*each) for each in zip(paths, range(count), strict=True)]
+                )
+    file = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES, file_path=at, file_format=file_format
+    )
+    expected = {"b": bitmap_of(np.arange(0, count, 2)), "a": bitmap_of(np.arange(1, count, 2))}
+    assert read_dead_positions(PyArrowFileIO(), file) == (expected if count else {})
 
 
 def test_a_damaged_vector_is_not_believed(tmp_path: Path) -> None:
