@@ -133,9 +133,9 @@ class CoordinatorService:
                     turn = driver.run_once(driver.ms_to_wait_for_log(_TURN_MS, _IDLE_MS))
                     if turn is LogTurn.UNREADABLE:
                         retired.wait(_TROUBLE_WAIT_S)
-            except BaseException as error:
+            except BaseException as raised:
                 # first: what closes now may ask what it ends with
-                self._failure = to_exception(error)
+                self._failure = to_exception(raised)
                 raise
             finally:
                 if self.driver is driver:  # not that of a new life, after a call that hung
