@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from headgate.control_protocol.commit_record_codec import compress_text_if_long, decompress_text
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -121,7 +122,9 @@ def require_deleted_rows_stay_deleted(
     records = deleted.listed_count_within(ranges, ids)
     if records or deleted.unidentified_row_count:
         what = (
-            f"{records} records" if records else f"some of {deleted.unidentified_row_count} records"
+            count_of(records, "record")
+            if records
+            else f"some of {deleted.unidentified_row_count} records"
         )
         raise DeletedBack(
             f"{name}: {what} whose rows people deleted (headgate delete) would be read again", hint

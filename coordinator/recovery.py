@@ -19,6 +19,7 @@ from headgate.control_protocol.commit_record import (
     sink_in_offset_metadata,
     table_uuid_in_offset_metadata,
 )
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
     OffsetOutOfRange,
@@ -176,7 +177,11 @@ def require_quarantine_not_replaced(
         f"the quarantine {name} {f'has UUID {uuid}' if uuid else 'does not exist'}, but this sink "
         f"wrote to {former or name} with UUID {their_uuid}: it was dropped, or the sink file "
         "names another one now (quarantine.table, type, location or catalog)"
-        + (f"; as far as the table knows, that one is pending {pending} rows" if pending else ""),
+        + (
+            f"; as far as the table knows, that one is pending {count_of(pending, 'row')}"
+            if pending
+            else ""
+        ),
         "name it as before; or headgate resume SINK --accept HG-202=restart continues with "
         "this one, and rows pending for the former one expire (docs/guides/quarantine.md, Another "
         "quarantine, says how to avoid that)",

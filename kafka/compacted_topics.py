@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +59,12 @@ READER: dict[str, Any] = {
     "auto.offset.reset": "earliest",
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
+    # A follower may tell an end that a change has passed already, and is in sync all the same.
+    "client.rack": "",
     "fetch.error.backoff.ms": 100,
 }
 """Readers of such topics take committed records, from the beginning, and hear of the end."""
+_TOO_LONG = {kafka.KafkaError.MSG_SIZE_TOO_LARGE, kafka.KafkaError.RECORD_LIST_TOO_LARGE}
 _FENCED = {
     kafka.KafkaError._FENCED,  # noqa: SLF001
     kafka.KafkaError.INVALID_PRODUCER_EPOCH,
@@ -290,8 +294,9 @@ class TransactionalWriter:
     def write(self, records: Iterable[KeyedValue]) -> None:
         """Write all of them, or none.
 
-        Raises ``FleetChangedMeanwhile`` if somebody else began (nothing is written), and
-        ``RetryLater`` if nobody knows whether it is.
+        Raises ``FleetChangedMeanwhile`` if somebody else began, and ``FleetTopicUnfit`` if a record
+        is longer than the topic takes (nothing is written then), and ``RetryLater`` if nobody knows
+        whether it is.
         """
         try:
             self._producer.begin_transaction()
@@ -299,6 +304,10 @@ class TransactionalWriter:
                 self._produce(record)
             self._producer.commit_transaction(CHANGE_TIMEOUT_S)
         except kafka.KafkaException as error:
+            cause = error.args[0]
+            if cause.txn_requires_abort() or cause.code() in _TOO_LONG:
+                with suppress(kafka.KafkaException):  # open, it would hold up all readers
+                    self._producer.abort_transaction(REQUEST_TIMEOUT_S)
             raise self._failed_write_error(error) from error
 
     def _produce(self, record: KeyedValue) -> None:
@@ -323,6 +332,12 @@ class TransactionalWriter:
             return MissingRights(
                 f"the cluster refuses this client to write as {self._id}: {cause.str()}",
                 "allow the principal to write to the fleet's topic, and that transactional id",
+            )
+        if cause.code() in _TOO_LONG:
+            return FleetTopicUnfit(
+                f"the topic of fleet {self._id} takes no batch of that size; nothing was changed: "
+                f"{cause.str()}",
+                f"set max.message.bytes={SETTINGS['max.message.bytes']} on its topic",
             )
         return RetryLater(
             f"the brokers did not confirm the change of the fleet {self._id}: {cause.str()}",

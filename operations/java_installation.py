@@ -10,6 +10,7 @@ import fcntl
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -136,6 +137,11 @@ def _ivy_module_xml(coordinates: Sequence[str], *, transitive: bool) -> str:
     )
 
 
+_ENDED_BY_SIGNAL = {
+    code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, 128 + number)
+}
+
+
 def _run_ivy(module: Path, on_progress: Progress) -> None:
     scratch = module.parent
     settings = os.environ.get("HEADGATE_IVY_SETTINGS")
@@ -159,6 +165,8 @@ def _run_ivy(module: Path, on_progress: Progress) -> None:
                 on_progress(done, total)
             elif "not found" in line or "rror" in line or "FAILED" in line:
                 complaints.append(line.strip(":\t\n "))
+    if ivy.returncode in _ENDED_BY_SIGNAL:  # Ctrl-C is for it, too
+        raise Unreachable("Ivy was ended while it fetched jars", "start the command again")
     if ivy.returncode:
         raise Unreachable(
             f"Ivy could not fetch jars: {'; '.join(complaints[:5]) or f'exit {ivy.returncode}'}",

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.control_protocol.commit_record import KEY_COUNTS
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
@@ -101,7 +102,8 @@ def show_tables(console: Console, report: TablesReport) -> None:
     counts = Counter(table.state for table in report.tables)
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
     console.print(
-        f"{len(report.tables)} tables: {states}; ledger {report.ledger} at {report.transaction}"
+        f"{count_of(len(report.tables), 'table')}: {states}; ledger {report.ledger} at "
+        f"{report.transaction}"
     )
     for table in report.tables:
         if table.reason:
@@ -277,9 +279,9 @@ def show_audit(console: Console, report: AuditReport) -> None:
     )
     console.print(_build_text_table(headings, rows))
     console.print(
-        f"{report.commits} commits and {report.claims} claims in epochs "
-        f"{', '.join(map(str, report.epochs)) or 'none'}; {report.live_files} files with "
-        f"{report.live_rows:,} rows{_quarantined_and_skipped_text(report)}",
+        f"{count_of(report.commits, 'commit')} and {count_of(report.claims, 'claim')} in epochs "
+        f"{', '.join(map(str, report.epochs)) or 'none'}; {count_of(report.live_files, 'file')} "
+        f"with {count_of(report.live_rows, 'row')}{_quarantined_and_skipped_text(report)}",
         highlight=False,
         soft_wrap=True,
     )
@@ -321,7 +323,7 @@ def _verdict_text(report: AuditReport) -> Text:
         where = f"{present:,} in the table{kept_words}"
         words = f"{produced:,} produced, {where}, {lost_words}, {twice_words}"
     else:
-        words = f"{report.committed_records:,} rows committed"
+        words = f"{count_of(report.committed_records, 'row')} committed"
     if report.findings:
         verdict = f"{len(report.findings)} found wrong"
     elif report.unproven:
@@ -365,7 +367,8 @@ def _describe_dry_run(seen: DryRun) -> str:
         for what in ("records", "files", "file_bytes")
     )
     words = (
-        f"{records:,} rows in {files} files of {size_bytes:,} bytes, {seen.bad_record_count:,} bad"
+        f"{count_of(records, 'row')} in {count_of(files, 'file')} of {size_bytes:,} bytes, "
+        f"{seen.bad_record_count:,} bad"
     )
     filtered = seen.filtered_record_count
     why = "shape.where, maintenance.rows_late or a transform"
@@ -373,10 +376,10 @@ def _describe_dry_run(seen: DryRun) -> str:
     if seen.many:
         words += f", {seen.unmatched:,} unmatched"
         words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""
-        words += f", for {len(seen.tables)} tables"
+        words += f", for {count_of(len(seen.tables), 'table')}"
         return f"{words}; nothing was written there"
     (table,) = seen.tables
-    words += f", {table.deletes:,} deletes" if table.deletes else ""
+    words += f", {count_of(table.deletes, 'delete')}" if table.deletes else ""
     there = table.table if table.exists else f"{table.table}, which does not exist yet"
     return f"{words}, for {there}; nothing was written there"
 

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.offsets import OffsetRange
@@ -435,7 +436,9 @@ def reconcile_reads_and_writes(
     if unknown := numbers - known:
         raise unknown_rows_error(transform, len(unknown), numbering.describe_record(unknown[0]))
     if not transform and (lost := known - numbers):
-        raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
+        raise WriteFailed(
+            f"{count_of(len(lost), 'row is', 'rows are')} missing after Spark's shuffle"
+        )
     return _with_written_parts(read, numbers, numbering, written)
 
 
@@ -451,7 +454,10 @@ def _union_requiring_no_duplicates(
         return numbers
     example = f", as of {RecordNumbers(batch.ranges).describe_record(twice[0])}" if twice else ""
     if not transform:
-        raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
+        raise WriteFailed(
+            f"{count_of(rows - len(numbers), 'row is', 'rows are')} there twice after Spark's "
+            "shuffle"
+        )
     raise repeated_rows_error(transform, rows - len(numbers), example)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     ConfigurationError,
     PoisonRecord,
@@ -90,7 +91,7 @@ def require_record_column(result: pa.Schema, name: str) -> None:
 def repeated_rows_error(name: str, more: int, example: str) -> TransformFailed:
     """Build the error for records that became two rows or more."""
     return TransformFailed(
-        f"{name} gives {more} rows more than it got records{example}",
+        f"{name} gives {count_of(more, 'row')} more than it got records{example}",
         "a record may become one row or none: an explode or a join with several matches makes more",
     )
 
@@ -98,7 +99,7 @@ def repeated_rows_error(name: str, more: int, example: str) -> TransformFailed:
 def unknown_rows_error(name: str, count: int, example: str) -> TransformFailed:
     """Build the error for rows whose records the transform did not get."""
     return TransformFailed(
-        f"{name} gives {count} rows of records that were not read, as {example}",
+        f"{name} gives {count_of(count, 'row')} of records that were not read, as {example}",
         "carry the record's number unchanged",
     )
 

@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import describe_weaker_guarantee
 from headgate.control_protocol.commit_record import REPLAY, REREAD, CommitRecord, PendingCommit
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -46,6 +47,7 @@ from headgate.operations.audit.files import (
     check_row_count,
     count_files_of_unknown_sinks,
     find_files_of_other_sinks,
+    find_files_of_unknown_origin,
     live_row_count,
 )
 from headgate.operations.audit.keyed_tables import (
@@ -57,6 +59,7 @@ from headgate.operations.audit.quarantine import QuarantineEvidence, check_quara
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit.source_compare import (
     BEFORE,
+    EXPIRED,
     SourceEvidence,
     SourceOffsets,
     WholeTable,
@@ -151,6 +154,10 @@ def audit(
                 "somebody deleted it; restore it, or roll the table back with its owner",
             ) from missing
     raise AssertionError("the last try returns or raises")
+
+
+def _records_are(number: int) -> str:
+    return count_of(number, "record of the source is", "records of the source are")
 
 
 def _more_than_expired_finding(surplus: int, expired: int) -> Finding:
@@ -255,7 +262,9 @@ class SinkAudit:
             return
         if not self._settings.replaces_primary_rows:
             self._examine_row_count()
-        self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
+        self._proven.append(
+            f"{count_of(len(self._files), 'live file')}: each there, once, and whole"
+        )
         if self._keyed.is_single_keyed_table:
             self._keyed.register_and_examine_table(primary)
             self._add_keyed_conclusions()
@@ -300,7 +309,9 @@ class SinkAudit:
             self._expired.append("older snapshots have expired: their commits cannot be examined")
         if commits := self._history.commits:
             back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
-            self._proven.append(f"{len(commits)} commits in order: epochs{back} never fall")
+            self._proven.append(
+                f"{count_of(len(commits), 'commit')} in order: epochs{back} never fall"
+            )
 
     def _examine_offset_moves(self) -> None:
         policies = self._settings.coordinator
@@ -496,13 +507,19 @@ class SinkAudit:
                     self._files, self._history, self._settings.name
                 ),
                 only_topic=topic,
+                untold_below=self._history.offsets_with_full_history_above,
+                files_of_unknown_origin=find_files_of_unknown_origin(
+                    self._files, self._history, self._settings.name
+                ),
             )
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
         self._report_files_of_unknown_sinks()
         if is_comparable := sum(partition.requested for partition in seen.partitions.values()):
-            self._unproven.append(f"{is_comparable} rows came again because offsets were set back")
+            self._unproven.append(
+                f"{count_of(is_comparable, 'row')} came again because offsets were set back"
+            )
         self._note_rows_without_coordinates(seen.foreign_rows, self._history)
         return seen
 
@@ -512,11 +529,16 @@ class SinkAudit:
         """Tell of rows that say no record: as many missing records may be those."""
         theirs = min(rows, sum(f.added_records for f in history.foreign if f.sink is None))
         if rows == theirs:
-            text = f"{prefix}{rows} rows of others carry no coordinates"
+            text = (
+                f"{prefix}{count_of(rows, 'row of others carries', 'rows of others carry')} no "
+                "coordinates"
+            )
             self._remarks += [text] if rows else []
             return
         of_others = f", at most {theirs} of them of others" if theirs else ""
-        self._unproven.append(f"{prefix}{rows} rows carry no coordinates{of_others}")
+        self._unproven.append(
+            f"{prefix}{count_of(rows, 'row carries', 'rows carry')} no coordinates{of_others}"
+        )
         self._nameless_rows += rows - theirs
 
     def _scan_secondaries(self, record: CommitRecord) -> TableRecords | None:
@@ -555,7 +577,10 @@ class SinkAudit:
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._find_expired_undelivered(record)
         self._put_again = self._find_records_replayed_from_quarantine(tables)
-        self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
+        self._proven.append(
+            f"{count_of(len(self._files), 'live file')} of {count_of(len(tables), 'table')}: each "
+            "whole"
+        )
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0
         if absent:
@@ -574,8 +599,8 @@ class SinkAudit:
             self._findings.append(
                 Finding(
                     "row-count",
-                    f"the ledger decided {decided} rows; {rows} were received by its tables or are "
-                    "pending",
+                    f"the ledger decided {count_of(decided, 'row')}; {rows} were received by its "
+                    "tables or are pending",
                 )
             )
 
@@ -626,16 +651,24 @@ class SinkAudit:
         if absent:
             self._unproven.append(f"{name} has no column {', '.join(absent)}")
             columns = None
-        nameless = seen.foreign_rows
+        nameless, is_unknown = seen.foreign_rows, bool(absent)
         if columns and history.head is not None:
-            scan_records(
-                table.reader,
-                columns,
-                table.damaged
-                | find_files_of_other_sinks(table.files, history, self._settings.name).keys(),
-                on_progress=self._on_progress,
-                into=seen,
-            )
+            try:
+                scan_records(
+                    table.reader,
+                    columns,
+                    table.damaged
+                    | find_files_of_other_sinks(table.files, history, self._settings.name).keys(),
+                    on_progress=self._on_progress,
+                    into=seen,
+                    untold_below=history.offsets_with_full_history_above,
+                    files_of_unknown_origin=find_files_of_unknown_origin(
+                        table.files, history, self._settings.name
+                    ),
+                )
+            except (ValueError, NotImplementedError) as error:  # equality deletes, for example
+                self._unproven.append(f"{name}: the rows cannot be read here: {error}")
+                columns, is_unknown = None, True
         self._note_rows_without_coordinates(
             seen.foreign_rows - nameless, history, prefix=f"{name}: "
         )
@@ -643,7 +676,7 @@ class SinkAudit:
         pending = check_and_count_pending_rows(
             table, at_rest, self._history, columns=columns, into=seen
         )
-        if absent:  # each row may be of any record
+        if is_unknown:  # each row may be of any record
             self._nameless_rows += max(0, live_row_count(table.files)) + pending
         self._remarks += table.remarks
         self._findings += table.findings_with_prefix(f"{name}: ")
@@ -664,9 +697,16 @@ class SinkAudit:
         """Tell of rows that commands wrote again; return how many came from the quarantine."""
         again = sum(record.records for record in delivered if record.command == REPLAY)
         if again:
-            self._remarks.append(f"{name}: {again} records of the quarantine were replayed")
+            self._remarks.append(
+                f"{name}: {count_of(again, 'record was', 'records were')} replayed from the "
+                "quarantine"
+            )
         if rewritten := sum(record.records for record in delivered if record.command == REREAD):
-            self._remarks.append(f"{name}: {rewritten} rows that had expired were written again")
+            self._remarks.append(
+                f"{name}: "
+                f"{count_of(rewritten, 'row that had expired was', 'rows that had expired were')} "
+                "written again"
+            )
         return again
 
     def _find_and_remark_late_deliveries(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
@@ -679,7 +719,7 @@ class SinkAudit:
         )
         if rows := sum(pending_commit.rows for pending_commit in came):
             name = secondary.reader.view().table
-            self._remarks.append(f"{name}: {rows} rows expired, and were delivered after all")
+            self._remarks.append(f"{name}: {count_of(rows, 'row')} expired, and came after all")
         return came
 
     def _find_records_replayed_from_quarantine(
@@ -733,8 +773,9 @@ class SinkAudit:
         if sharers and (files := count_files_of_unknown_sinks(self._files, self._history, own)):
             self._mixed = True
             self._unproven.append(
-                f"{files} files are of no sink's own folder, and their snapshots do not tell whose "
-                f"rows they hold: those of {own}, or of {', '.join(sorted(sharers))}"
+                f"{count_of(files, 'file is', 'files are')} of no sink's own folder, and their "
+                f"snapshots do not tell whose rows they hold: those of {own}, or of "
+                f"{', '.join(sorted(sharers))}"
             )
 
     def _count_rows_of_all_sinks(self, record: CommitRecord, seen: TableRecords | None) -> None:
@@ -746,8 +787,13 @@ class SinkAudit:
         adopted = any(c.record.is_claim and c.record.records for c in self._history.commits)
         if adopted and (rows := whole.surplus.get(BEFORE)):
             self._unproven.append(
-                f"{rows} rows below where the sink began are there again: by others, or by the "
-                "claim that added their files"
+                f"below where the sink began {count_of(rows, 'row is', 'rows are')} there again: "
+                "by others, or by the claim that added their files"
+            )
+        if rows := whole.surplus.get(EXPIRED):
+            self._unproven.append(
+                f"{count_of(rows, 'row is', 'rows are')} there again, in files that lie in no "
+                "sink's folder: whether they were so before the sink began has expired"
             )
         self._remarks.append(describe_totals(whole))
 
@@ -886,10 +932,10 @@ class SinkAudit:
         missing = sum(partition.lost or 0 for partition in self._partitions)
         surplus, expired, untold = self._compare_absent_with_expired()
         if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
-            self._unproven.append(f"{missing} records of the source are in no table that is there")
+            self._unproven.append(f"{_records_are(missing)} in no table that is there")
             return
         if missing and self._free_rows:  # QUERY-15
-            self._unproven.append(f"{missing} records of the source have no row of their own")
+            self._unproven.append(f"{_records_are(missing)} without a row of their own")
             return
         skipped = max(0, self._skipped_record_count - self._harmless)
         reasons = (
@@ -899,7 +945,7 @@ class SinkAudit:
             ("rows that carry no coordinates:", self._nameless_rows),
         )
         why = [f"{who} {rows}" for who, rows in reasons if rows]
-        why += [f"{expired} rows expired{untold}"] if expired else []
+        why += [f"{count_of(expired, 'row')} expired{untold}"] if expired else []
         explained = self._removed + self._unlisted + skipped + expired + self._nameless_rows
         if surplus:
             lost = [*lost, _more_than_expired_finding(surplus, self._history.expired_rows)]
@@ -915,11 +961,11 @@ class SinkAudit:
             )
         elif missing > explained:
             self._findings += lost
-            text = f"{missing} records of the source are absent, and {', '.join(why)}"
+            text = f"{_records_are(missing)} absent, and {', '.join(why)}"
             self._remarks += [f"{text}: nothing tells which"] if why else []
             return
         if missing:
-            text = f"{missing} records of the source are absent, and {', '.join(why)}"
+            text = f"{_records_are(missing)} absent, and {', '.join(why)}"
             self._unproven.append(text)
 
     def _compare_absent_with_expired(self) -> _ExpiryGap:
@@ -948,13 +994,15 @@ class SinkAudit:
             others = sum(map(len, left.values())) - changes
             name = table or "the tables that routes name for them"
             if changes:
+                one, many = "record, a change of a key, is", "records, changes of keys, are"
                 self._unproven.append(
-                    f"{changes} records, changes of keys, are in the quarantine, since {name} did "
-                    "not take them: rows may be missing, or be older than their last change"
+                    f"{count_of(changes, one, many)} in the quarantine, since {name} did not take "
+                    "them: rows may be missing, or be older than their last change"
                 )
             if others:
                 self._remarks.append(
-                    f"{others} records are in the quarantine, since {name} did not take them"
+                    f"{count_of(others, 'record is', 'records are')} in the quarantine, since "
+                    f"{name} did not take them"
                 )
 
     def _compare_partition(
@@ -991,8 +1039,8 @@ class SinkAudit:
         self._findings += findings
         if self._free_rows:
             self._unproven.append(
-                f"{self._free_rows} commits are of a stateful Spark query: what their rows are to "
-                "the records is its own"
+                f"{count_of(self._free_rows, 'commit is', 'commits are')} of a stateful Spark "
+                "query: what their rows are to the records is its own"
             )
         whole = (
             self._history.complete
@@ -1007,17 +1055,19 @@ class SinkAudit:
     def _compare_commit_counts(self, source: SourceEvidence) -> None:
         topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
         witnesses: Mapping[TopicPartition, SourceOffsets] = source.witnesses
-        what = "hold as many rows as the source has records"
+        verb, what = "hold", "as many rows as the source has records"
         if self._keyed.is_single_keyed_table:
             witnesses = self._keyed.source_offsets_of_replay(witnesses, self._compacted)
-            what = "count each record that the source has of them"
+            verb, what = "count", "each record that the source has of them"
         findings, compared, unproven = check_commits_and_count_compared(
             self._history, witnesses, topic_ids, self._may_be_compacted
         )
         self._findings += findings
         self._unproven += unproven
         if compared:
-            self._proven.append(f"{compared} commits {what}")
+            self._proven.append(
+                f"{count_of(compared, f'commit {verb}s', f'commits {verb}')} {what}"
+            )
 
     def _add_final_conclusions(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)

@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from headgate.config.routed_tables import source_plan_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import PartitionCohorts
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -378,32 +379,36 @@ class ReplayResult:
         counts = {fault: self.faults.count_of(fault) for fault in Fault}
         if count := counts[Fault.AGED]:
             yield (
-                f"{count} rows are of records that the source no longer holds: nothing tells "
-                f"whether they are right: {self._describe_examples_of(Fault.AGED)}"
+                f"{count_of(count, 'row is of a record', 'rows are of records')} that the source "
+                "no longer holds: nothing tells whether they are right: "
+                f"{self._describe_examples_of(Fault.AGED)}"
             )
         if count := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
-                f"{count} rows are of records that are not in the source any more: {why}, so later "
-                f"records replaced them: {self._describe_examples_of(Fault.VANISHED)}"
+                f"{count_of(count, 'row is of a record that is', 'rows are of records that are')} "
+                f"not in the source any more: {why}, so later records replaced them: "
+                f"{self._describe_examples_of(Fault.VANISHED)}"
             )
         if count := counts[Fault.CROSSED]:
             yield (
-                f"{count} keys have records in several partitions, which no order tells apart: "
+                f"{count_of(count, 'key has records', 'keys have records')} in several "
+                "partitions, which no order tells apart: "
                 f"{self._describe_examples_of(Fault.CROSSED)}"
                 + (" (their versions are there, and nothing tells which was first)" * self.versions)
             )
         if count := counts[Fault.FORMER_DELETE]:
             yield (
-                f"{count} keys were deleted before changes.on_delete changed for this table: their "
-                f"rows may be marked, or gone: {self._describe_examples_of(Fault.FORMER_DELETE)}"
+                f"{count_of(count, 'key was', 'keys were')} deleted before changes.on_delete "
+                "changed for this table: their rows may be marked, or gone: "
+                f"{self._describe_examples_of(Fault.FORMER_DELETE)}"
             )
         if count := counts[Fault.NEW_COLUMN]:
             columns = ", ".join(sorted(self.faults.columns[Fault.NEW_COLUMN]))
             yield (
-                f"{count} rows have no value in columns that were added later ({columns}), and "
-                "their records have one"
+                f"{count_of(count, 'row has', 'rows have')} no value in columns that were added "
+                f"later ({columns}), and their records have one"
             )
 
     def faulty_row_count(self, at: TopicPartition, *faults: Fault) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
@@ -41,7 +42,7 @@ def check_files_of_commits(
             findings.append(
                 Finding(
                     "record-count",
-                    f"{where}: its record claims {commit.record.records} rows, its "
+                    f"{where}: its record claims {count_of(commit.record.records, 'row')}, its "
                     f"files hold {records}",
                 )
             )
@@ -77,7 +78,7 @@ def check_row_count(history: History, files: list[LiveFile]) -> RowCountCheck:
     stored = sum(file.records for file in files if not file.deletes)
     if not history.complete or expected == stored:
         return RowCountCheck([], [])
-    evidence = f"the live files hold {stored} rows, all commits together {expected}"
+    evidence = f"the live files hold {count_of(stored, 'row')}, all commits together {expected}"
     return RowCountCheck([Finding("row-count", evidence)], [])
 
 
@@ -121,6 +122,24 @@ def find_files_of_other_sinks(
 def count_files_of_unknown_sinks(files: list[LiveFile], history: History, own: SinkName) -> int:
     """Return how many files may hold rows of several sinks: others have rewritten or added them."""
     return sum(sink is None for sink in _sink_of_each_data_file(files, history, own).values())
+
+
+def find_files_of_unknown_origin(
+    files: list[LiveFile], history: History, own: SinkName
+) -> frozenset[str]:
+    """Return files that somebody brought in an expired snapshot, though not into a sink's folder.
+
+    None, where the sink's own files lie in no folder of its own either.
+    """
+    authors = _sink_of_each_data_file(files, history, own)
+    if own not in map(sink_of_path, authors):
+        return frozenset()
+    retained = {snapshot.snapshot_id for snapshot in history.foreign}
+    return frozenset(
+        file.path
+        for file in files
+        if file.path in authors and authors[file.path] is None and file.added_by not in retained
+    )
 
 
 def _sink_of_each_data_file(
@@ -173,7 +192,7 @@ def check_live_files(
 
 
 def missing_file_finding(file: LiveFile) -> Finding:
-    return Finding("file-missing", f"{file.path} ({file.records} rows) does not exist")
+    return Finding("file-missing", f"{file.path} ({count_of(file.records, 'row')}) does not exist")
 
 
 def _check_file(reader: TableReader, file: LiveFile) -> Finding | None:
@@ -196,6 +215,7 @@ def _check_file(reader: TableReader, file: LiveFile) -> Finding | None:
         )
     if rows != file.records:
         return Finding(
-            "file-rows", f"{file.path} holds {rows} rows, the manifest says {file.records}"
+            "file-rows",
+            f"{file.path} holds {count_of(rows, 'row')}, the manifest says {file.records}",
         )
     return None

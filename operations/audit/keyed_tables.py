@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, KeyCounts, PendingCommit
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -73,9 +74,9 @@ def compare_delete_counts(
             deaths.findings.append(
                 Finding(
                     "change-count",
-                    f"{commit.description}: {commit.record.records} rows came and {died} died; "
-                    f"its record counts {counts.inserted} inserted, {counts.updated} updated, "
-                    f"{counts.deleted} deleted and {counts.superseded} superseded",
+                    f"{commit.description}: {count_of(commit.record.records, 'row')} came and "
+                    f"{died} died; its record counts {counts.inserted} inserted, {counts.updated} "
+                    f"updated, {counts.deleted} deleted and {counts.superseded} superseded",
                 )
             )
     return deaths
@@ -129,12 +130,13 @@ def check_deleted_rows(
     conclusions.findings += deaths.findings
     if deaths.right:
         conclusions.proven.append(
-            f"{deaths.right} commits made as many rows die as they updated, deleted and superseded"
+            f"{count_of(deaths.right, 'commit')} made as many rows die as they updated, deleted "
+            "and superseded"
         )
     if deaths.puzzling:
         conclusions.expired.append(
-            f"{deaths.puzzling} commits made other rows die than they count, and others changed "
-            "the table"
+            f"{count_of(deaths.puzzling, 'commit')} made other rows die than they count, and "
+            "others changed the table"
         )
     return conclusions
 
@@ -154,13 +156,14 @@ def check_live_rows(history: History, live_rows: int) -> Conclusions:
         conclusions.findings.append(
             Finding(
                 "row-count",
-                f"{live_rows} rows are live, the commits inserted {expected} more than they "
-                f"deleted{aged}",
+                f"{count_of(live_rows, 'row is', 'rows are')} live, the commits inserted "
+                f"{expected} more than they deleted{aged}",
             )
         )
     else:
         conclusions.proven.append(
-            f"{expected} rows are live: as many as the commits inserted and did not delete{aged}"
+            f"{count_of(expected, 'row is', 'rows are')} live: as many as the commits inserted "
+            f"and did not delete{aged}"
         )
     return conclusions
 
@@ -186,7 +189,10 @@ def check_keys(
         conclusions.unproven.append(f"the keys cannot be read here: {error}")
         return conclusions
     if rows != different:
-        text = f"{rows} live rows have {different} different keys"
+        text = (
+            f"{count_of(rows, 'live row has', 'live rows have')} "
+            f"{count_of(different, 'different key')}"
+        )
         conclusions.findings.append(Finding("key-twice", text))
     else:
         conclusions.proven.append(f"each of {rows} live rows has a key of its own")
@@ -211,32 +217,42 @@ def conclude_replay(
     besides: Collection[Fault] = ()
     if missing and missing - faults.old <= removed + unlisted:
         besides = (Fault.LOST,)
-        why = [f"others deleted {removed} rows of the table"] if removed else []
+        why = [f"others deleted {count_of(removed, 'row')} of the table"] if removed else []
         why += [f"persons deleted {unlisted}"] if unlisted else []
         if faults.old:
             why.append(
                 f"of {faults.old} of them the records lie below the oldest commit that is left: "
                 "whether somebody deleted them has expired"
             )
-        what = "changes have no version" if result.versions else "keys have no row"
-        conclusions.unproven.append(f"{missing} {what}, and {', '.join(why)}")
+        changes = ("change has no version", "changes have no version")
+        keys = ("key has no row", "keys have no row")
+        what = count_of(missing, *(changes if result.versions else keys))
+        conclusions.unproven.append(f"{what}, and {', '.join(why)}")
     elif behind and behind <= unexplained_skips:
         besides = (Fault.LOST, Fault.OUTDATED)
         conclusions.unproven.append(
-            f"{behind} keys lack the row of their last record, and the sink skipped "
-            f"{unexplained_skips} records that can be read now"
+            f"{count_of(behind, 'key lacks the row of its', 'keys lack the row of their')} last "
+            f"record, and the sink skipped {count_of(unexplained_skips, 'record')} that can be "
+            "read now"
         )
     conclusions.findings += result.find_faults(frozenset(besides))
     conclusions.unproven += result.describe_unproven(compacted)
-    compared = f"{faults.rows:,} rows are the last records of their keys, value by value"
+    compared = (
+        f"{count_of(faults.rows, 'row is', 'rows are')} the last records of their keys, value by "
+        "value"
+    )
     if result.versions:
-        compared = f"{faults.rows:,} rows are the versions of {faults.keys:,} keys, value by value"
+        compared = (
+            f"{count_of(faults.rows, 'row is a version', 'rows are the versions')} of "
+            f"{count_of(faults.keys, 'key')}, value by value"
+        )
     marked = f", {faults.marked:,} of them marked as deleted" if faults.marked else ""
-    of = f"of {faults.records:,} changes that the source holds"
+    of = f"of {count_of(faults.records, 'change')} that the source holds"
     conclusions.proven.append(f"{compared}{marked}: {of}")
     if expired := faults.count_of(Fault.EXPIRED):
         conclusions.proven.append(
-            f"{expired:,} keys have no row because that of their last record has expired"
+            f"{count_of(expired, 'key has', 'keys have')} no row because that of their last "
+            "record has expired"
         )
     return conclusions
 
@@ -431,7 +447,8 @@ class KeyedTables:
                         self.tables[name].result = source_replay.compare_table(number, earlier)
                 self.others.update(dict.fromkeys({at.topic for at in source.ranges}, others))
                 self.conclusions.unproven += [
-                    f"{name}: {records} records of the source lead to it, and it cannot be compared"
+                    f"{name}: {count_of(records, 'record leads', 'records lead')} to it, and it "
+                    "cannot be compared"
                     for name, records in sorted(others.not_replayed.items())
                     if name in self.unexamined_tables_with_records
                 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import History, TableReader
@@ -185,8 +186,8 @@ def _describe_former_quarantines(primary: History, uuid: str) -> Iterator[str]:
             kept[f"{name} with UUID {theirs}"] += commit.record.quarantined
     for former, records in kept.items():
         yield (
-            f"{records} records were quarantined in {former}, which is not the quarantine any "
-            "more: only those count that somebody has copied from there"
+            f"{count_of(records, 'record was', 'records were')} quarantined in {former}, which is "
+            "not the quarantine any more: only those count that somebody has copied from there"
         )
 
 
@@ -197,7 +198,7 @@ def _check_offsets(
     for at, seen in sorted(partitions.items()):
         if seen.twice:
             places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
-            yield Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}")
+            yield Finding("record-twice", f"{at}: {count_of(seen.twice, 'row')} too many: {places}")
         end = stored.get(at, 0)
         beyond = offsets_between(seen.offsets, end, EVERYTHING)
         yield from difference_findings(

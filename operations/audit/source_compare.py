@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
@@ -272,7 +273,9 @@ def _compare_without_source(at: TopicPartition, end: int, seen: SeenOffsets) -> 
     findings = []
     if seen.twice:
         places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
-        findings.append(Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}"))
+        findings.append(
+            Finding("record-twice", f"{at}: {count_of(seen.twice, 'row')} too many: {places}")
+        )
     beyond = offsets_between(seen.offsets, end, EVERYTHING) - seen.rewound
     findings += difference_findings(
         "record-beyond", f"{at}: at or beyond the stored offset {end}", beyond
@@ -293,7 +296,7 @@ def difference_findings(what: str, where: str, offsets: BitMap64) -> list[Findin
     first = [offset for offset, _ in zip(offsets, range(EXAMPLES_MAX), strict=False)]
     more = ", ..." if len(offsets) > len(first) else ""
     listed = ", ".join(str(offset) for offset in first)
-    return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
+    return [Finding(what, f"{where}: {count_of(len(offsets), 'record')}, offsets {listed}{more}")]
 
 
 class CommitCounts(NamedTuple):
@@ -346,16 +349,19 @@ def check_commits_and_count_compared(
                 continue
             spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
             changed = record.source_record_count - record.quarantined - record.skipped
-            what = "changes" if record.keys else "rows"
+            what = count_of(changed, "change" if record.keys else "row")
             findings.append(
                 Finding(
                     "commit-count",
-                    f"{after.description}: {changed} {what}, {record.quarantined} quarantined "
-                    f"and {record.skipped} skipped, "
-                    f"but the source holds {source} records in {spans}",
+                    f"{after.description}: {what}, {record.quarantined} quarantined and "
+                    f"{record.skipped} skipped, but the source holds {count_of(source, 'record')} "
+                    f"in {spans}",
                 )
             )
-    text = f"{fewer} commits count more records than the source holds: it may be compacted"
+    text = (
+        f"{count_of(fewer, 'commit counts', 'commits count')} more records than the source holds: "
+        "it may be compacted"
+    )
     return CommitCounts(findings, compared, [text] if fewer else [])
 
 
@@ -378,6 +384,7 @@ def _count_records(witness: SourceOffsets, span: OffsetRange) -> int:
 
 OFFSETS_SET = "offsets set"
 BEFORE = "others before the sink began"
+EXPIRED = "nobody knows whom: it has expired"
 UNEXPLAINED = "unexplained"
 
 
@@ -385,7 +392,8 @@ UNEXPLAINED = "unexplained"
 class WholeTable:
     """Rows with coordinates of the sink's partitions, the distinct records, and the surplus.
 
-    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, ``BEFORE``, or unknown.
+    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, ``BEFORE``, ``EXPIRED``, or
+    unknown.
     """
 
     rows: int = 0
@@ -409,8 +417,9 @@ def count_rows_of_all_sinks(
         seen = own.partitions.get(at, SeenOffsets())
         whole.add_surplus(OFFSETS_SET, seen.requested)
         whole.add_surplus(BEFORE, seen.before)
+        whole.add_surplus(EXPIRED, seen.untold)
         whole.add_surplus(UNEXPLAINED, seen.twice)
-        whole.rows += len(seen.offsets) + seen.requested + seen.before + seen.twice
+        whole.rows += len(seen.offsets) + seen.requested + seen.before + seen.untold + seen.twice
         known = seen.offsets.copy()
         for sink, theirs in sorted(others.items()):
             if _may_be_same_topic(at, record, their_topics.get(sink, {})):
@@ -451,8 +460,9 @@ def check_shared_rows(whole: WholeTable, shared_with: Collection[str]) -> Iterat
         if origin == "sink" and sink not in shared_with:
             yield Finding(
                 "records-shared",
-                f"{rows} rows repeat records of this source: sink {sink} fills the same table "
-                "and branch from it, which table.shared_with does not name",
+                f"{count_of(rows, 'row repeats a record', 'rows repeat records')} of this source: "
+                f"sink {sink} fills the same table and branch from it, which table.shared_with "
+                "does not name",
             )
 
 
@@ -471,17 +481,27 @@ def check_skipped_and_quarantined(history: History, settings: SinkSettings) -> S
     )
     skipped = sum(commit.record.skipped for commit in history.commits) - by_query
     if by_query:  # QUERY-15
-        unproven.append(f"{by_query} offsets gave no row: a Spark query decides what becomes one")
+        unproven.append(
+            f"{count_of(by_query, 'offset')} gave no row: a Spark query decides what becomes one"
+        )
     if skipped and not settings.bad_record_limits.may_skip:
-        evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
+        evidence = (
+            f"{count_of(skipped, 'record was', 'records were')} skipped, which no setting of this "
+            "sink lets happen"
+        )
         findings.append(Finding("skipped", evidence))
     elif skipped:
         by = [name for name, is_set in _settings_that_may_leave_out_records(settings) if is_set]
         why = f" ({' or '.join(by)} may have left them out)" if by else ""
-        unproven.append(f"{skipped} records were skipped{why}: nothing tells which")
+        unproven.append(
+            f"{count_of(skipped, 'record was', 'records were')} skipped{why}: nothing tells which"
+        )
     kept = sum(commit.record.quarantined for commit in history.commits)
     if kept and not settings.quarantine.keeps_rejected_records:
-        evidence = f"{kept} records were quarantined, but this sink has no quarantine"
+        evidence = (
+            f"{count_of(kept, 'record was', 'records were')} quarantined, but this sink has no "
+            "quarantine"
+        )
         findings.append(Finding("quarantined", evidence))
     return SkippedCheck(findings, unproven)
 
@@ -496,4 +516,6 @@ def describe_totals(whole: WholeTable) -> str:
     """Return the sum in words."""
     more = ", ".join(f"{rows:,} by {cause}" for cause, rows in sorted(whole.surplus.items()))
     surplus = f", {whole.rows - whole.distinct:,} more than records: {more}" if more else ""
-    return f"{whole.rows:,} rows of {whole.distinct:,} different records{surplus}"
+    return (
+        f"{count_of(whole.rows, 'row')} of {count_of(whole.distinct, 'different record')}{surplus}"
+    )

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from itertools import pairwise
 
 from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord, PendingCommit
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import (
@@ -82,8 +83,8 @@ def _check_counts(
     if expected_rows != commit.added_records:
         yield Finding(
             "record-count",
-            f"{commit.description}: its record claims {expected_rows} rows, its snapshot's "
-            f"summary says {commit.added_records}",
+            f"{commit.description}: its record claims {count_of(expected_rows, 'row')}, its "
+            f"snapshot's summary says {commit.added_records}",
         )
     adopts = commit.record.command == TAKEOVER
     if commit.record.is_claim and commit.record.records and not (is_secondary or adopts):

@@ -41,7 +41,8 @@ class SeenOffsets:
 
     ``rewound``: offsets that a person told the sink to read again; repeated rows of theirs count in
     ``requested``, not in ``twice``. ``begin``: below it others wrote rows, and not the sink;
-    repeated ones count in ``before``.
+    repeated ones count in ``before``. ``untold``: rows that are repeated among files of which
+    nobody knows any more who brought them (``of_nobody``).
     """
 
     offsets: BitMap64 = field(default_factory=BitMap64)
@@ -50,11 +51,16 @@ class SeenOffsets:
     twice: int = 0
     requested: int = 0
     before: int = 0
+    untold: int = 0
+    of_nobody: BitMap64 = field(default_factory=BitMap64)
     examples: list[tuple[int, str]] = field(default_factory=list)
     """Some repeated offsets, each with a file that repeats it."""
 
-    def add_row_offsets(self, offsets: pa.Int64Array, path: str) -> None:
-        """Count the rows of one file; ``offsets`` has no nulls."""
+    def add_row_offsets(self, offsets: pa.Int64Array, path: str, *, untold_below: int = 0) -> None:
+        """Count the rows of one file; ``offsets`` has no nulls. Nobody knows who brought those
+        below ``untold_below``."""
+        if untold_below:
+            offsets = self._count_untold_and_return_others(offsets, untold_below)
         if self.begin:
             is_before = pc.less(offsets, self.begin)
             before = offsets.filter(is_before)
@@ -74,6 +80,19 @@ class SeenOffsets:
         self._keep_examples_of_repeated(again, path)
         self.twice += inside + len(again)
         self.offsets |= fresh
+
+    def _count_untold_and_return_others(self, offsets: pa.Int64Array, below: int) -> pa.Int64Array:
+        """Count repeated rows among files of nobody; what others repeat is counted as ever."""
+        is_untold = pc.less(offsets, below)
+        here = bitmap_of(offsets.filter(is_untold))
+        first = here - self.of_nobody
+        again = pc.sum(is_untold).as_py() - len(first) if len(offsets) else 0
+        self.of_nobody |= here
+        if not again:
+            return offsets
+        self.untold += again
+        known = offsets.filter(pc.invert(is_untold))
+        return pa.concat_arrays([known, pa.array([*first], pa.int64())])
 
     def _keep_examples_of_repeated(self, offsets: Iterable[int], path: str) -> None:
         for offset in offsets:
@@ -116,9 +135,12 @@ def scan_records(
     sinks_of_foreign_files: Mapping[str, SinkName] | None = None,
     into: TableRecords | None = None,
     only_topic: str = "",
+    untold_below: Mapping[TopicPartition, int] | None = None,
+    files_of_unknown_origin: frozenset[str] = frozenset(),
 ) -> TableRecords:
     """Read the three coordinate columns of every live file except the skipped ones.
 
+    ``untold_below``: below these offsets nobody knows who brought ``files_of_unknown_origin``.
     ``only_topic``: the only topic, if no column names it. ``sinks_of_foreign_files``: by path, the
     other sinks that files are of; their records are kept apart under ``others``. ``into``: what
     this table's records are added to, such as those of the sink's other tables.
@@ -137,8 +159,11 @@ def scan_records(
         on_progress("rows", done, count)
         sink = (sinks_of_foreign_files or {}).get(file.path)
         into_one = records if sink is None else records.others.setdefault(sink, TableRecords())
+        untold = (untold_below or {}) if file.path in files_of_unknown_origin else {}
         for batch in file.batches() if batches is None else batches:
-            _add_rows_of_batch(into_one, batch, columns, file.path, only_topic=only_topic)
+            _add_rows_of_batch(
+                into_one, batch, columns, file.path, only_topic=only_topic, untold_below=untold
+            )
     for seen in records.partitions.values():
         seen.offsets.run_optimize()
     return records
@@ -217,6 +242,7 @@ def _add_rows_of_batch(
     path: str,
     *,
     only_topic: str = "",
+    untold_below: Mapping[TopicPartition, int] | None = None,
 ) -> None:
     topic, partition, offset = columns
     named = {name: column_or_field(batch, name) for name in columns if name}
@@ -235,4 +261,5 @@ def _add_rows_of_batch(
                 records.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            records.get_or_add_offsets_of(at).add_row_offsets(known, path)
+            below = (untold_below or {}).get(at, 0)
+            records.get_or_add_offsets_of(at).add_row_offsets(known, path, untold_below=below)

@@ -21,6 +21,7 @@ from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sink_sections import ControlSettings, SparkSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import traits_of_format
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -327,8 +328,7 @@ def _describe_settings(settings: SinkSettings) -> str:
 
 
 def _check_brokers(cluster: Cluster) -> str:
-    count = cluster.count_brokers()
-    return f"{count} broker{'s' if count != 1 else ''} answer{'s' if count == 1 else ''}"
+    return count_of(cluster.count_brokers(), "broker answers", "brokers answer")
 
 
 def _check_source(
@@ -344,7 +344,7 @@ def _check_source(
                 f"grant {join_operations(rights.source)} to the principal",
             )
     return ", ".join(
-        f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
+        f"{name} ({count_of(len(topic.partitions), 'partition')})" for name, topic in found.items()
     )
 
 

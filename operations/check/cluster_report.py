@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     ClockDiffers,
     ConfigurationError,
@@ -86,7 +87,7 @@ def _delete_topic(trial: ClusterTrial) -> str:
 
 def _describe_cluster(trial: ClusterTrial) -> str:
     name, nodes = trial.cluster_id_and_broker_count()
-    return f"it calls itself {name}, with {nodes} broker{'s' if nodes != 1 else ''}"
+    return f"it calls itself {name}, with {count_of(nodes, 'broker')}"
 
 
 def _ask_about_topics_and_group(
@@ -114,7 +115,7 @@ def _check_topic(
     rights = _require_rights_if_told(found.operations, needed)
     config = trial.topic_settings_of(topic)
     policy = config.get("cleanup.policy", "not told")
-    count = f"{found.partitions} partition{'s' if found.partitions != 1 else ''}"
+    count = count_of(found.partitions, "partition")
     number = _describe_topic_id(trial.topic_id(topic))
     return f"{count}, id {number}, cleanup.policy {policy}; {rights}"
 
@@ -136,7 +137,7 @@ def _require_rights_if_told(operations: frozenset[str] | None, needed: Sequence[
 def _check_group(cluster: Cluster, name: str) -> str:
     group = cluster.describe_group(name)
     rights = _require_rights_if_told(group.operations, RIGHTS[Role.SINK].group)
-    return f"{group.state}, {len(group.members)} members; {rights}"
+    return f"{group.state}, {count_of(len(group.members), 'member')}; {rights}"
 
 
 def _check_reading_source(settings: SinkSettings) -> str:

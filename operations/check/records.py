@@ -13,6 +13,7 @@ from headgate.config.sink_sections import FormatSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_format_registry import plugin_format
 from headgate.config.table_settings import TableSettings
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
@@ -79,12 +80,14 @@ def check_envelopes_of_values(
         return f"{topic} has no records yet"
     if other := _guess_other_format(settings.format, values, counts):
         raise EnvelopeUnfit(
-            f"{topic}: {counts.record_count} records were looked at, and none is read as "
-            f"{settings.format.type}: they have {_FRAMED[other]}",
+            f"{topic}: {count_of(counts.record_count, 'record was', 'records were')} looked at, "
+            f"and none is read as {settings.format.type}: they have {_FRAMED[other]}",
             f'set format.type = "{other}"',
         )
     found = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.envelopes.items()))
-    text = f"{topic}: of {counts.record_count} records {found or 'no value can be read'}"
+    text = (
+        f"{topic}: of {count_of(counts.record_count, 'record')} {found or 'no value can be read'}"
+    )
     text += f", {counts.tombstones} without a value" if counts.tombstones else ""
     why = "" if settings.shape.hidden_columns else f": {counts.why}"  # it may show what is hidden
     text += f", {counts.unreadable} not to be read{why}" if counts.unreadable else ""

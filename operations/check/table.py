@@ -21,6 +21,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration_if_creation_allowed, declaration_of
 from headgate.config.table_format_registry import spark_conf_for_format_commits
 from headgate.config.table_settings import ICEBERG
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     CatalogRefused,
     HeadgateError,
@@ -293,7 +294,10 @@ class TableCheck:
         fit_offsets_to_sources(record.offsets, record.topic_ids, now, settings.coordinator)
         looking = State(self._identity, settings.coordinator)
         _, held = hold_added_partitions(looking, record.offsets, record.topic_ids, now, now_ms=0)
-        within = f"{len(without_query_offset(record.offsets))} partitions, all within their logs"
+        within = (
+            f"{count_of(len(without_query_offset(record.offsets)), 'partition')}, all within "
+            "their logs"
+        )
         return "; ".join([within, *(tell.text for tell in held)])
 
     def check_storage(self) -> str:

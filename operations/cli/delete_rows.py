@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.operations.cli.options import as_json_option, load_settings, sink_file
 from headgate.operations.command_output import print_json
 
@@ -97,9 +98,18 @@ def _echo_deletions(
     redact: Callable[[str], str], tables: list[Deleted], outcome: str, *, to_stderr: bool = False
 ) -> None:
     for each in tables:
-        text = f"{each.table}: {each.rows} rows in {each.files} files {outcome}"
+        text = (
+            f"{each.table}: {count_of(each.rows, 'row')} in {count_of(each.files, 'file')} "
+            f"{outcome}"
+        )
         if each.pending:
-            text += f"; {each.pending} rows are still pending for it, and were not looked at"
+            text += (
+                f"; {count_of(each.pending, 'row is', 'rows are')} still pending for it, and not "
+                "looked at"
+            )
         if each.expired:
-            text += f"; {each.expired} rows expired, were not looked at, and come with --reread"
+            text += (
+                f"; of {count_of(each.expired, 'row')} that expired none was looked at: --reread "
+                "brings them"
+            )
         click.echo(redact(text), err=to_stderr)

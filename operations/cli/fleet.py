@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.operations.cli.options import as_json_option, load_worker_settings
 from headgate.operations.command_output import describe_next_try, print_json
@@ -86,7 +87,7 @@ def apply(
     lines = _make_and_print_change(settings, plan_change, dry_run=dry_run, creates_topics=True)
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
-    click.echo(f"{len(files)} files: {changed}{' (dry run)' if dry_run else ''}")
+    click.echo(f"{count_of(len(files), 'file')}: {changed}{' (dry run)' if dry_run else ''}")
 
 
 def _add_state_command(name: str, state: str, text: str) -> click.Command:
@@ -205,7 +206,10 @@ def list_fleet(ctx: click.Context, *, workers: bool, watch: bool, as_json: bool)
             _show_fleet(found, shows_workers=workers, as_json=as_json)
             if not watch:
                 break
-            watched.follow(WATCH_S)
+            try:
+                watched.follow(WATCH_S)
+            except KeyboardInterrupt:
+                ctx.exit(0)
     if found.sinks and all(worker.lost for worker in found.workers.values()):
         raise WorkersSilent(
             f"no worker of the fleet {settings.fleet.name} tells anything",
@@ -292,7 +296,7 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Fle
             f"was changed: {', '.join(wrong)}",
             "correct what is said of each above, and apply again; or leave --check out",
         )
-    click.echo(f"{len(answers)} changed files: each would work")
+    click.echo(f"{count_of(len(answers), 'changed file')}: each would work")
 
 
 def _make_change_and_report(
@@ -306,13 +310,9 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
     from headgate.control_protocol.errors import Unreachable, WorkersSilent
     from headgate.runtime.fleet.fleet_topics import WatchedFleet
 
-    def is_drained(found: FleetView) -> bool:
-        told = found.workers.get(worker)
-        return told is None or (told.observed.leaving and not told.observed.processes)
-
     until_s = time.monotonic() + timeout_s
     with closing(WatchedFleet(settings)) as watched:
-        while not is_drained(watched.current_view()):
+        while not watched.is_drained(worker):
             if time.monotonic() > until_s:
                 hint = "the spec stays; headgate fleet list --workers shows how far it is"
                 if watched.problem:
@@ -372,5 +372,8 @@ def _status_parts(sink: SinkView) -> Iterator[str]:
 def _worker_line(worker: WorkerView) -> str:
     observed = worker.observed
     state = "lost" if worker.lost else "leaving" if observed.leaving else "works"
-    counts = f"{observed.processes} sinks, {len(observed.slots)} slots, headgate {observed.release}"
+    counts = (
+        f"{count_of(observed.processes, 'sink')}, {count_of(len(observed.slots), 'slot')}, "
+        f"headgate {observed.release}"
+    )
     return f"{observed.worker:<30} {state:<9} {counts}"

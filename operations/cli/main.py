@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -98,6 +99,14 @@ class _Headgate(click.Group):
                     formatter.write_dl(
                         [(name, command.get_short_help_str(100)) for name, command in shown]
                     )
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except OSError as found:  # --help and --version write as they are parsed
+            error = _to_headgate_error(found)
+            click.echo(f"headgate: {error}", err=True)
+            raise click.exceptions.Exit(error.exit_code) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -202,7 +211,7 @@ def init(
         columns, without = records.proposal.columns, records.proposal.left_out
         left_out = f", {len(without)} left out" if without else ""
         seen = f"{records.describe_records()} of {topic} ({records.format_name})"
-        click.echo(f"{len(columns)} columns proposed from {seen}{left_out}")
+        click.echo(f"{count_of(len(columns), 'column')} proposed from {seen}{left_out}")
         if records.looks.why:
             why = to_printable_line(records.looks.why)
             click.echo(f"bad records will go to the quarantine; the first: {why}")
@@ -219,7 +228,7 @@ def _parse_pairs(option: str, texts: tuple[str, ...], example: str) -> dict[str,
 @main.command()
 @sink_file
 @as_json_option
-@click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
+@click.option("--role", type=_ROLES, help="Check only what this role needs; else the sink's.")
 @click.option("--kafka", is_flag=True, help="Report what its cluster can do, tried on a new topic.")
 @click.option("--catalog", is_flag=True, help="Report what its catalog can do, on scratch tables.")
 @click.option("--offline", is_flag=True, help="Check only the sink file, without a broker.")
@@ -229,7 +238,7 @@ def check(
     sink: Path,
     *,
     as_json: bool,
-    role: str,
+    role: str | None,
     kafka: bool,
     catalog: bool,
     offline: bool,
@@ -243,6 +252,8 @@ def check(
     settings = load_settings(ctx, sink)
     if kafka + catalog + offline > 1:
         raise click.UsageError("choose one of --kafka, --catalog and --offline")
+    if role and (kafka or catalog or offline):
+        raise click.UsageError("--role is for the rights, which the other options do not check")
     from headgate.operations.check.catalog_report import check_catalog_by_trial
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import check_offline, exit_code_of
@@ -255,7 +266,7 @@ def check(
     elif catalog:
         answers = check_catalog_by_trial(settings, lambda text: click.echo(text, err=True))
     else:
-        answers = check_kafka_by_trial(settings) if kafka else ask(settings, Role(role))
+        answers = check_kafka_by_trial(settings) if kafka else ask(settings, Role(role or "sink"))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:
@@ -296,7 +307,7 @@ def serve(
 @sink_file
 @click.option("--follow", is_flag=True, help="Continue with new events.")
 @click.option("--last", type=click.IntRange(min=0), default=50, help="Number of past events (50).")
-@as_json_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on each line.")
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
     """Show the events on the control topic."""
@@ -390,7 +401,8 @@ def tables(
 @click.option(
     "--until-latest",
     is_flag=True,
-    help="End when the table holds all that is in the topics now; exit code 1 if it ends before.",
+    help="End when the table holds all that is in the topics now; exit code 1 if it ends before, "
+    "or if rows of suspended tables are pending.",
 )
 @click.pass_context
 def run(

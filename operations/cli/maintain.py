@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.cli.options import ExitCode, as_json_option, load_settings, sink_file
 from headgate.operations.command_output import print_json
@@ -66,13 +67,17 @@ def _describe_maintained_table(done: Done, *, dry_run: bool) -> str:
     """Return what people read about one table."""
     would = "would: " if dry_run else ""
     about = f"about {done.into_files}" if dry_run else str(done.into_files)
-    compacted = f"{done.compacted_files} small files into {about}"
-    gone = f"{done.expired_snapshots} snapshots expired, {done.orphans} orphans deleted"
-    rows = f"{done.expired_rows} rows expired, " if done.expired_rows else ""
+    compacted = f"{count_of(done.compacted_files, 'small file')} into {about}"
+    gone = (
+        f"{count_of(done.expired_snapshots, 'snapshot')} expired, "
+        f"{count_of(done.orphans, 'orphan')} deleted"
+    )
+    rows = f"{count_of(done.expired_rows, 'row')} expired, " if done.expired_rows else ""
     lines = [f"{done.table}: {would}{rows}{compacted}, {gone}"]
     if done.young_orphans:
         lines.append(
-            f"  {done.young_orphans} unreferenced files are too young: they may still be committed"
+            f"  {count_of(done.young_orphans, 'unreferenced file is', 'unreferenced files are')} "
+            "too young, and may still be committed"
         )
     lines += [f"  left alone: {why}" for why in done.left]
     lines += [f"  failed: {done.failed}"] if done.failed else []

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
@@ -41,7 +42,7 @@ def plan_group_offsets_creating_table(
     require_no_running_participants(settings)
     if members := Cluster(settings.kafka).describe_group(group).members:
         raise ConfigurationError(
-            f"group {group} has {len(members)} members: {', '.join(members)}",
+            f"group {group} has {count_of(len(members), 'member')}: {', '.join(members)}",
             "stop them first: who reads on beside the sink reads the same records",
         )
     with open_reachable_source_topics(settings) as source:

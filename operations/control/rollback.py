@@ -27,6 +27,7 @@ from headgate.control_protocol.commit_record import (
     Replayed,
     require_rollback_finished,
 )
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     ConfigurationError,
     DeletedBack,
@@ -93,11 +94,16 @@ class RemovedSnapshots:
     @property
     def foreign_snapshot_texts(self) -> tuple[str, ...]:
         return tuple(
-            f"snapshot {each.snapshot_id} "
-            f"({f'{each.deleted} deleted rows would be back' if each.deleted else each.by_others})"
+            f"snapshot {each.snapshot_id} ({_describe_loss(each)})"
             for each in self.snapshots
             if each.deleted or each.by_others
         )
+
+
+def _describe_loss(left: TableSnapshot) -> str:
+    if left.deleted:
+        return f"{count_of(left.deleted, 'deleted row')} would be back"
+    return left.by_others
 
 
 def find_removed_snapshots(
@@ -152,7 +158,7 @@ class TableRollback:
         if self.done:
             return f"{self.table}: is back already"
         where = "before its first rows" if self.target is None else f"snapshot {self.target}"
-        return f"{self.table}: to {where}; {self.rows} rows leave it"
+        return f"{self.table}: to {where}; {count_of(self.rows, 'row leaves', 'rows leave')} it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +201,8 @@ class RollbackPlan:
         back = self.record.transaction
         lines = [f"back to transaction {back}, snapshot {self.target_snapshot_id}"]
         lines.append(
-            f"{len(self.dropped)} commits leave the branch, "
-            f"with {self.removed_primary_row_count} rows"
+            f"{count_of(len(self.dropped), 'commit leaves', 'commits leave')} the branch, with "
+            f"{count_of(self.removed_primary_row_count, 'row')}"
         )
         lines += [str(table) for table in self.secondary_rollbacks]
         lines += [
@@ -208,7 +214,10 @@ class RollbackPlan:
         ]
         if others := sorted(name for name in self.record.secondaries if name):
             pending = sum(pending_commit.rows for pending_commit in self.record.pending_commits)
-            lines.append(f"{', '.join(others)}: stays as it is, with {pending} rows still pending")
+            lines.append(
+                f"{', '.join(others)}: stays as it is, with {count_of(pending, 'row')} still "
+                "pending"
+            )
         lines.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
         return "\n".join(lines)
 
@@ -495,8 +504,8 @@ def _require_deleted_stay_deleted(name: str, removed: RemovedSnapshots) -> None:
     if rows := max(removed.restored_row_count, removed.unlisted):
         until = "up to " if removed.unlisted else ""
         raise DeletedBack(
-            f"{name}: {until}{rows} rows that people deleted (headgate delete), or that have "
-            "expired, would be back",
+            f"{name}: {until}{count_of(rows, 'row')} that people deleted (headgate delete), or "
+            "that have expired, would be back",
             BRING_BACK_HINT,
         )
 

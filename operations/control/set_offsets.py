@@ -12,6 +12,7 @@ from headgate.control_protocol.commit_record import (
     CommitRecord,
     require_rollback_finished,
 )
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     ConfigurationError,
     RetryLater,
@@ -53,11 +54,11 @@ class OffsetMove:
 
     def __str__(self) -> str:
         number = abs(self.end - self.begin)
-        what = f"up to {number} records "
+        what = f"up to {count_of(number, 'record is', 'records are')} "
         if self.end < self.begin:
-            what += "are read again, and are in the table TWICE unless you deleted their rows"
+            what += "read again, and in the table TWICE unless you deleted the rows"
         else:
-            what += "are skipped, and are LOST to the table"
+            what += "skipped, and LOST to the table"
         return f"{self.partition}: from {self.begin} to {self.end}: {what}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
@@ -24,18 +24,19 @@ def emptying_and_locking_folder(folder: Path) -> Iterator[Path]:
     """
     folder = folder.resolve()
     mark = folder / _MARK
-    with refusing_unwritable_folder(folder, NAME_ANOTHER):
-        if folder.exists() and any(folder.iterdir()) and not mark.exists():
-            raise ConfigurationError(
-                f"{folder} is not empty and not a demo's folder", "name another one: --folder"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        with mark.open("w") as held:
+    with ExitStack() as holding:
+        with refusing_unwritable_folder(folder, NAME_ANOTHER):
+            if folder.exists() and any(folder.iterdir()) and not mark.exists():
+                raise ConfigurationError(
+                    f"{folder} is not empty and not a demo's folder", "name another one: --folder"
+                )
+            folder.mkdir(parents=True, exist_ok=True)
+            held = holding.enter_context(mark.open("w"))
             _lock_or_refuse(held.fileno(), folder)
             for old in folder.iterdir():
                 if old != mark:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
-            yield folder
+        yield folder  # what fails from here on is not the folder's fault
 
 
 def _lock_or_refuse(descriptor: int, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.compacted_topics import TopicAdmin
-from headgate.runtime.fleet.fleet_records import ObservedSink
+from headgate.runtime.fleet.fleet_records import FleetCommand, ObservedSink
 from headgate.runtime.fleet.fleet_topics import LOOK_S, FleetReader
 from headgate.runtime.fleet.fleet_view import FleetView, build_fleet_view
 from headgate.runtime.wall_clock import wall_ms
@@ -97,8 +97,10 @@ class FollowedFleet:
             return None
         return f"the fleet's reader made no turn for {silent_s:.0f} s"
 
-    def wait_briefly_for_change(self, change_number: int, patience_s: float = 3.0) -> None:
-        """Wait until a change of this number is read, so that who made it sees it next.
+    def wait_briefly_for_changes(
+        self, changes: Sequence[FleetCommand], patience_s: float = 3.0
+    ) -> None:
+        """Wait until these changes are read, so that who made them sees them next.
 
         Returns all the same after ``patience_s``, or if nothing is known yet.
         """
@@ -106,7 +108,7 @@ class FollowedFleet:
         while time.monotonic() < until_s:
             with self._lock:
                 self._seen = None
-                if self._reader is None or self._reader.records.highest_number >= change_number:
+                if self._reader is None or all(map(self._reader.records.has_taken, changes)):
                     return
             time.sleep(TURN_S / 4)
 

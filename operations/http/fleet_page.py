@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.operations.http.charts import draw_bar_chart, format_number
 from headgate.operations.http.fleet_knowledge import Known
 from headgate.operations.http.page_parts import (
@@ -68,10 +69,10 @@ def fleet_page(known: Known, choice: Choice) -> str:
     number = min(max(1, choice.number), pages)
     shown = chosen[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE]
     alive = sum(not worker.lost for worker in fleet.workers.values())
-    sinks = _count_text(len(fleet.sinks), "sink")
+    sinks = count_of(len(fleet.sinks), "sink")
     body = [
         f"<h1>Fleet {escape_text(known.name)}</h1>",
-        f'<p class="pale">{sinks} on {_count_text(alive, "worker")}</p>',
+        f'<p class="pale">{sinks} on {count_of(alive, "worker")}</p>',
         _staleness_html(known),
         _unowned_slots_html(known),
         _filter_links(fleet, choice),
@@ -233,7 +234,7 @@ def _worker_text_of(sink: SinkView) -> str:
 
 
 def _page_links(matching: int, total: int, pages: int, choice: Choice) -> str:
-    said = f"{matching:,} of {total:,} sinks" if matching != total else _count_text(total, "sink")
+    said = f"{matching:,} of {total:,} sinks" if matching != total else count_of(total, "sink")
     if pages == 1:
         return f'<p class="pale">{said}</p>'
     links = []
@@ -306,7 +307,7 @@ def _fact_rows(sink: SinkView, now_ms: int) -> Iterable[tuple[str, str]]:
         yield "tries, ends", f"{told.tries:,}, {told.restarts:,}"
         if told.doing:
             yield "doing", told.doing
-        yield "lag", "-" if told.lag_records is None else f"{told.lag_records:,} records"
+        yield "lag", "-" if told.lag_records is None else count_of(told.lag_records, "record")
         yield "partitions", "-" if told.partitions is None else f"{told.partitions:,}"
         yield "coordinates", {True: "yes", False: "no", None: "-"}[told.leads]
         yield "memory", _mib_text(told.memory_bytes) or "-"
@@ -350,12 +351,8 @@ def _unowned_slots_html(known: Known) -> str:
     if not unowned or not known.fleet.sinks:
         return ""
     waiting = sum(sink.slot in unowned for sink in known.fleet.sinks.values())
-    said = f"{_count_text(len(unowned), 'slot')} of {known.slots} without an owner"
-    return f'<p class="error"><b>{said}</b>: {_count_text(waiting, "sink")} in them</p>'
-
-
-def _count_text(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    said = f"{count_of(len(unowned), 'slot')} of {known.slots} without an owner"
+    return f'<p class="error"><b>{said}</b>: {count_of(waiting, "sink")} in them</p>'
 
 
 def _mib_text(amount: int | None) -> str:

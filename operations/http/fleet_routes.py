@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -114,7 +115,8 @@ class ServedFleet:
             if at not in self._sinks:
                 while len(self._sinks) >= _ASKED_MAX:
                     del self._sinks[next(iter(self._sinks))]
-                self._sinks[at] = ServedSink(_parse_desired_file(seen, self.followed.settings))
+                read = partial(_parse_desired_file, seen, self.followed.settings)
+                self._sinks[at] = ServedSink(read(), read)
             return self._sinks[at]
 
     def redact(self, text: str) -> str:
@@ -143,7 +145,7 @@ class ServedFleet:
         finally:
             self._changing.release()
         if not asked.is_dry_run and plan.changes:
-            self.followed.wait_briefly_for_change(max(each.number for each in plan.changes))
+            self.followed.wait_briefly_for_changes(plan.changes)
         return plan
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,10 +43,16 @@ class _Seen:
 
 
 class ServedSink:
-    """The sink of one sink file. Thread-safe: one thread asks, the others wait for its answer."""
+    """The sink of one sink file. Thread-safe: one thread asks, the others wait for its answer.
 
-    def __init__(self, settings: SinkSettings) -> None:
+    ``reread`` reads the settings anew for each look: a secret that they refer to may have changed.
+    """
+
+    def __init__(
+        self, settings: SinkSettings, reread: Callable[[], SinkSettings] | None = None
+    ) -> None:
         self._settings = settings
+        self._reread = reread
         self._lock = threading.Lock()
         self._seen: _Seen | None = None
 
@@ -61,10 +67,13 @@ class ServedSink:
     def status_report(self) -> StatusReport:
         """Return the sink's state, not older than ``KEPT_S``. Raises as ``read_status``."""
         with self._lock:
-            seen, settings = self._seen, self._settings
-            if seen is None or seen.by is not settings or time.monotonic() - seen.at_s > KEPT_S:
-                seen = _Seen(time.monotonic(), settings, self._fetch_report_or_error())
-                self._seen = seen
+            seen = self._seen
+            if (
+                seen is None
+                or seen.by is not self._settings
+                or time.monotonic() - seen.at_s > KEPT_S
+            ):
+                seen = self._seen = self._look()
         if isinstance(seen.report, HeadgateError):
             raise seen.report
         return seen.report
@@ -73,6 +82,15 @@ class ServedSink:
         """Ask again next time: the sink was changed."""
         with self._lock:
             self._seen = None
+
+    def _look(self) -> _Seen:
+        at_s, settings = time.monotonic(), self._settings  # others may be adopted meanwhile
+        try:
+            if self._reread is not None:
+                settings = self._settings = self._reread()
+        except HeadgateError as error:
+            return _Seen(at_s, settings, settings.redaction.redact_in_place(error))
+        return _Seen(at_s, settings, self._fetch_report_or_error())
 
     def _fetch_report_or_error(self) -> StatusReport | HeadgateError:
         try:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from headgate.control_protocol.commit_record import KEY_COUNTS
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.operations.http.charts import Series, draw_bar_chart, draw_time_series, format_number
 from headgate.operations.http.page_parts import (
     describe_age,
@@ -102,9 +103,9 @@ def _error_html(report: StatusReport) -> str:
 def _render_facts(report: StatusReport, now_ms: int) -> str:
     ages = [*report.lag_seconds.values()]
     facts = {
-        "lag": "-" if report.total_lag is None else f"{report.total_lag:,} records",
+        "lag": "-" if report.total_lag is None else count_of(report.total_lag, "record"),
         **(
-            {"of which held": f"{report.held_record_count:,} records"}
+            {"of which held": count_of(report.held_record_count, "record")}
             if report.held_record_count
             else {}
         ),
@@ -118,7 +119,7 @@ def _render_facts(report: StatusReport, now_ms: int) -> str:
         "participants": str(len(report.participants)) if report.participants_known else "-",
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
         **(
-            {"pending for quarantine": f"{report.pending_rows:,} rows"}
+            {"pending for quarantine": count_of(report.pending_rows, "row")}
             if report.pending_rows
             else {}
         ),

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from headgate.config.sink_sections import FormatSettings
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type, unify_columns
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.schema_evolution import grow_columns, wide_structs_as_maps
 from headgate.data_plane.cdc.detection import ENVELOPE_FIELDS, EnvelopeCounts, count_envelopes
@@ -91,8 +92,7 @@ class ProposedRecords:
 
     def describe_records(self) -> str:
         """Say how many records there were, and how many of them had no fields to look at."""
-        count = self.looks.record_count
-        text = f"{count:,} record{'' if count == 1 else 's'}"
+        text = count_of(self.looks.record_count, "record")
         if self.looks.unreadable:
             text += f", {self.looks.unreadable:,} of them no {self.format_name} that can be read"
         if self.looks.tombstones:

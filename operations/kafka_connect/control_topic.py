@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import confluent_kafka as kafka
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import ConnectorAwake, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -42,7 +43,7 @@ def require_empty_group(settings: Mapping[str, str], group: str) -> None:
     """Raise ``ConnectorAwake`` while a task of the connector is in its group (TAKEOVER-2)."""
     if members := Cluster(settings).describe_group(group).members:
         raise ConnectorAwake(
-            f"group {group} has {len(members)} members: {', '.join(members)}",
+            f"group {group} has {count_of(len(members), 'member')}: {', '.join(members)}",
             "stop the connector (PUT /connectors/NAME/stop), and wait until its tasks are gone; a "
             "killed one is a member until its session ends",
         )

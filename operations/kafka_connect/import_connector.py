@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headgate.config.load import parse
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import ConfigurationError, ConnectorRefused, HeadgateError
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.control_protocol.secret_references import REFERENCE
@@ -68,7 +69,7 @@ def _describe_fates(sink: Translated, *, is_only_sink: bool) -> Iterator[str]:
 def _require_usable_sink(connector: Path, sink: Translated) -> None:
     if refused := sink.refused_fates:
         raise ConnectorRefused(
-            f"{connector}: {len(refused)} keys have no counterpart: "
+            f"{connector}: {count_of(len(refused), 'key has', 'keys have')} no counterpart: "
             + ", ".join(fate.key for fate in refused),
             "see above what each would be here; --leave-out KEY goes on without one, and the table "
             "then gets other rows than the connector gave it",

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.commit_record import OPERATOR, TAKEOVER, CommitRecord
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     AdoptionRefused,
     ConfigurationError,
@@ -193,7 +194,10 @@ class Takeover:
         if self.request.adopts:
             files = sum(len(table.files) for table in self.tables)
             rows = self.adopted_row_count
-            yield f"adopt: {rows} rows in {files} files are added, and reading begins at"
+            yield (
+                f"adopt: adds {count_of(rows, 'row')} in {count_of(files, 'file')}, and reading "
+                "begins at"
+            )
         else:
             yield "reread: the outstanding files are left as orphans, and reading begins at"
         yield from (f"  {at}: {offset}" for at, offset in sorted(self.offsets.items()))
@@ -208,10 +212,16 @@ def _describe_offsets_and_files(plan: TakeoverPlan) -> Iterator[str]:
         start = "unknown" if each.start is None else each.start
         yield f"  {each.partition}: the table holds up to {start}, the group is at {each.group}"
     files = len(plan.outstanding)
-    yield f"  outstanding: {sum(plan.outstanding.values())} rows in {files} files"
+    yield (
+        f"  outstanding: {count_of(sum(plan.outstanding.values()), 'row')} in "
+        f"{count_of(files, 'file')}"
+    )
     if plan.lost:
         rows = sum(plan.lost.values())
-        yield f"  lost by the connector: {rows} rows in {len(plan.lost)} files"
+        yield (
+            f"  lost by the connector: {count_of(rows, 'row')} in "
+            f"{count_of(len(plan.lost), 'file')}"
+        )
     if plan.by_mark:
         yield f"  {plan.by_mark} announcements count by the table's mark alone: history expired"
 
@@ -439,7 +449,8 @@ def _with_adopted_files(
         known = each.table_uuids.get(name)
         if of_table and known not in (None, uuid_):
             raise AdoptionRefused(
-                f"{len(of_table)} files were announced for another table of this name ({known})",
+                f"{count_of(len(of_table), 'file was', 'files were')} announced for another table "
+                f"of this name ({known})",
                 "they do not belong to this one: nothing was changed",
             )
         entries |= of_table

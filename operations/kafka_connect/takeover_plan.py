@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 
@@ -166,8 +167,8 @@ def plan_takeover(
         partitions.append(PartitionPlan(at, start, of_group, filled))
     if judged.lost and not heals:
         unknown.append(
-            f"{sum(judged.lost.values())} rows in {len(judged.lost)} files were announced, and the "
-            "connector went on without committing them"
+            f"the connector announced {count_of(sum(judged.lost.values()), 'row')} in "
+            f"{count_of(len(judged.lost), 'file')}, and went on without committing them"
         )
     return TakeoverPlan(
         tuple(partitions),

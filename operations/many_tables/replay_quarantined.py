@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from headgate.config.multi_table_settings import RouteSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import REPLAY, CommitRecord, Replayed
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     DeletedMeanwhile,
     ReplayRefused,
@@ -79,7 +80,7 @@ class ReplayedTable:
 
     def __str__(self) -> str:
         left = f"; {self.left} are bad records, and stay in the quarantine" if self.left else ""
-        return f"{self.table}: {self.records} records replayed{left}"
+        return f"{self.table}: {count_of(self.records, 'record')} replayed{left}"
 
 
 def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> None:
@@ -177,8 +178,8 @@ class _ReplaySession:
         if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
             named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
             raise DeletedMeanwhile(
-                f"{len(gone)} records were deleted from the quarantine while they were replayed, "
-                f"and are rows of {name} now: {named}",
+                f"{count_of(len(gone), 'record was', 'records were')} deleted from the quarantine "
+                f"during the replay, left as rows of {name} now: {named}",
                 f"delete them there too: headgate delete SINK --table {name} --where ...",
             )
         return there

@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import REREAD, PendingCommit, Replayed
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import DeletedBack, ReplayUnfit, RereadRefused, RetryLater
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
@@ -71,7 +72,7 @@ class RewrittenTable:
     def __str__(self) -> str:
         there = f"; {self.there} were there already" if self.there else ""
         deleted = f"; {self.deleted} were deleted, and stay so" if self.deleted else ""
-        return f"{self.table}: {self.rows} rows written again{there}{deleted}"
+        return f"{self.table}: {count_of(self.rows, 'row')} written again{there}{deleted}"
 
 
 class _RemainingRows(NamedTuple):
@@ -268,7 +269,8 @@ class _RewriteSession:
             raise RereadRefused(why, _ELSEWISE) from error
         if expired.foreign_rows:
             raise RereadRefused(
-                f"{expired.foreign_rows} rows of what expired do not say which record they are of",
+                f"of {count_of(expired.foreign_rows, 'row')} that expired nothing says which "
+                "record it is of",
                 _ELSEWISE,
             )
         if untold := [

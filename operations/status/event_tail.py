@@ -11,6 +11,7 @@ from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.columns import Struct, describe_schema_growth
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import LogDiscontinuity
 from headgate.control_protocol.events import (
     AbortCommit,
@@ -116,16 +117,16 @@ def describe_event(event: Event) -> str:
     """Return what matters about an event to a person."""
     match event:
         case StartCommit(offsets=offsets, paused=paused):
-            return f"{len(offsets)} partitions" + (", paused" if paused else "")
+            return count_of(len(offsets), "partition") + (", paused" if paused else "")
         case WriteStatus(written=ranges, failure=failure, unknown=unknown):
             rows = sum(each.records for each in ranges.values())
-            parts = [f"{rows} rows"]
-            parts += [f"{len(unknown)} partitions unknown"] if unknown else []
+            parts = [count_of(rows, "row")]
+            parts += [f"{count_of(len(unknown), 'partition')} unknown"] if unknown else []
             parts += [f"failed: {failure}"] if failure else []
             return ", ".join(parts)
         case Settlement(tables=tables, reason=reason):
             rows = sum(table.records for table in tables if table.snapshot_id)
-            return f"{rows} rows" + (f"; {reason}" if reason else "")
+            return count_of(rows, "row") + (f"; {reason}" if reason else "")
         case Presence(concerns=concerns):
             named = sorted(map(str, concerns))
             more = len(named) - _NAMES_SHOWN
@@ -133,8 +134,10 @@ def describe_event(event: Event) -> str:
         case Notice():
             return _describe_notice(event)
         case Proposal(table=table, columns=columns, records=records):
-            growth = ", ".join(describe_schema_growth(Struct(), columns))
-            return f"{table}: {growth} for {records} records"
+            return (
+                f"{table}: {', '.join(describe_schema_growth(Struct(), columns))} for "
+                f"{count_of(records, 'record')}"
+            )
         case Tables(tables=tables, answers=answers):
             now = ", ".join(f"{table.table} schema {table.schema_id}" for table in tables)
             return f"{now}; {len(answers)} proposals answered"

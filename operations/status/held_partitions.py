@@ -13,6 +13,7 @@ from headgate.config.cdc_settings import ChangesSettings
 from headgate.config.keyed_table_checks import find_added_keyed_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
@@ -69,7 +70,7 @@ def describe_held_partitions(
     """Say what waits there and for what, as far as the table's ``commits`` show it."""
     if not held:
         return []
-    names = ", ".join(f"{each.at} ({each.records} records)" for each in held)
+    names = ", ".join(f"{each.at} ({count_of(each.records, 'record')})" for each in held)
     text = (
         f"{names}: added to a topic of a keyed table, and not read yet: their records are in no "
         "table, and are not lost"

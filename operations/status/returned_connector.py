@@ -3,6 +3,7 @@ TAKEOVER-14)."""
 
 from __future__ import annotations
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import ConnectorReturned
 from headgate.control_protocol.table_format import SupportsFencedConnector
 from headgate.control_protocol.table_history import FencedConnector, TableReader
@@ -21,8 +22,8 @@ def describe_commits_since_takeover(connector: FencedConnector) -> str:
     if not connector.commits:
         return ""
     return (
-        f"group {connector.group} has committed {len(connector.commits)} snapshots since the "
-        f"takeover, the newest is {connector.commits[0]}: their records are there twice"
+        f"group {connector.group} has committed {count_of(len(connector.commits), 'snapshot')} "
+        f"since the takeover, the newest is {connector.commits[0]}: their records are there twice"
     )
 
 

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.runtime.fleet.fleet_records import (
@@ -215,7 +216,9 @@ def plan_drain(worker: str) -> FleetPlanner:
             drain = Drain(worker=worker, incarnation=observed.incarnation, slot=slot, number=0)
             making.add_change(drain)
         moving = [sink.key for sink in making.fleet.sinks.values() if sink.worker == worker]
-        making.add_lines(f"~ worker {worker}: gives {len(observed.slots)} slots to others")
+        making.add_lines(
+            f"~ worker {worker}: gives {count_of(len(observed.slots), 'slot')} to others"
+        )
         making.add_lines(*(f"~ {key}: leaves {worker}" for key in moving))
         return making.plan()
 

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from headgate.config.worker_settings import WorkerSettings
-from headgate.control_protocol.errors import FleetChangedMeanwhile, FleetTopicUnfit, Unreachable
+from headgate.control_protocol.errors import (
+    FleetChangedMeanwhile,
+    FleetTopicUnfit,
+    MemberRefused,
+    Unreachable,
+)
 from headgate.kafka.compacted_topics import (
     WAIT_MS,
     CompactedReader,
@@ -26,6 +31,8 @@ from headgate.runtime.fleet.fleet_view import (
     FleetView,
     ObservedRecord,
     build_fleet_view,
+    find_shared_worker_names,
+    is_worker_drained,
 )
 from headgate.runtime.wall_clock import wall_ms
 
@@ -124,6 +131,18 @@ class WatchedFleet:
         """Return what is known, as of the last answer."""
         as_of_ms = self._answered_ms if self.problem else wall_ms()
         return build_fleet_view(self._reader.records, as_of_ms)
+
+    def is_drained(self, worker: str) -> bool:
+        """Return as ``is_worker_drained``. Raises ``MemberRefused`` if two workers have the name:
+        one of them was drained."""
+        records, fleet = self._reader.records, self.current_view()
+        if worker in find_shared_worker_names(records, wall_ms()):
+            raise MemberRefused(
+                f"two workers are called {worker}: one of them was asked to give its sinks away, "
+                "the other one goes on",
+                "give each worker a worker.name of its own, or end the one that is left over",
+            )
+        return is_worker_drained(records, fleet, worker)
 
     def follow(self, seconds: float) -> None:
         """Take what comes within this time, and ask now and then whether brokers answer."""

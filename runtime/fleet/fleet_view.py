@@ -101,6 +101,12 @@ class FleetRecords:
                 self.specs[place] = record
                 self.refused.pop(place, None)
 
+    def has_taken(self, change: FleetCommand) -> bool:
+        """Return whether a change was read. A removal that nobody can sign comes without number."""
+        place = (change.slot, change.key)
+        is_gone = place not in self.specs and place not in self.drains
+        return self.highest_number >= change.number or (isinstance(change, Removal) and is_gone)
+
     def _take_observed(self, record: ObservedRecord) -> None:
         if record.value is None:
             self.observed.pop(record.key, None)
@@ -392,6 +398,23 @@ STALE_MS = 60_000
 """After so long nobody waits any longer for what was told of a sink where it is not placed."""
 WORKER_GONE_MS = 3_600_000
 """A worker that is lost is shown for so long."""
+
+
+def is_worker_drained(records: FleetRecords, fleet: FleetView, name: str) -> bool:
+    """Return whether a worker runs nothing, and others have what it was asked to give away.
+
+    The slots of a static member have nobody for the session's time-out, also if it leaves in order.
+    """
+    worker = fleet.workers.get(name)
+    if worker is None:
+        return True
+    told = worker.observed
+    given = {
+        drain.slot
+        for drain in records.drains.values()
+        if (drain.worker, drain.incarnation) == (name, told.incarnation)
+    }
+    return told.leaving and not told.processes and given <= fleet.slot_owners.keys()
 
 
 def find_shared_worker_names(records: FleetRecords, now_ms: int) -> list[str]:

@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
@@ -125,7 +126,8 @@ class Round:
             outcome = retry_until_settled(expiry.try_commit, self.quiet, self.ending)
             if expiry.done is None:
                 words = expiry.describe_outcome(outcome)
-                self.done.left.append(f"{due.rows} due rows may still be there ({words})")
+                due_rows = count_of(due.rows, "due row")
+                self.done.left.append(f"{due_rows} may still be there ({words})")
                 return
             due = expiry.done
             _log.info(
@@ -138,10 +140,13 @@ class Round:
         self.done.expired_rows = due.rows
         self.done.left += due.left
         if due.waiting:
-            self.done.left.append(f"{due.waiting} due rows wait for more of them in their files")
+            self.done.left.append(
+                f"{count_of(due.waiting, 'due row waits', 'due rows wait')} for more in their files"
+            )
         if due.timeless:
             self.done.left.append(
-                f"{due.timeless} rows have no value in {wanted.rows_by}, and never expire"
+                f"{count_of(due.timeless, 'row without a value', 'rows without a value')} in "
+                f"{wanted.rows_by} will never expire"
             )
         if not self.dry_run:
             self.limits_ms[self.table] = limit_ms
@@ -191,7 +196,10 @@ class Round:
 
     def _unfit_file_reasons(self) -> list[str]:
         reasons = Counter(self.unfit.values())
-        return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
+        return [
+            f"{count_of(count, 'small file')}: {reason}"
+            for reason, count in sorted(reasons.items())
+        ]
 
     def _report_portions_done(self, done: int, total: int) -> None:
         self.on_progress(f"{self.table}: portions", done, total)
@@ -299,8 +307,9 @@ class Round:
             )
         if found.earlier:
             self.done.left.append(
-                f"{found.earlier} unreferenced files are older than the table: perhaps those of "
-                "another one that was here before and was renamed"
+                f"{count_of(found.earlier, 'unreferenced file is', 'unreferenced files are')} "
+                "older than the table: perhaps of another one that was here before and was "
+                "renamed"
             )
         self.done.orphans = len(found.files)
         if found.files and not self.dry_run and not self.ending.is_set():

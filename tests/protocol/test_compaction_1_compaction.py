@@ -273,7 +273,7 @@ def test_files_with_other_fields_inside_of_a_column_stay(make: Make) -> None:
 
     one.compact()
 
-    assert one.done.left == ["1 small files: column at had other fields"]
+    assert one.done.left == ["1 small file: column at had other fields"]
     assert len(sink.live()) == len(sink.stored_files()) == 4, "three are too few"
     sink.commits(4, at=[{"x": 1, "y": 2}] * 5)
     one.compact()

@@ -141,7 +141,7 @@ def test_expiry_2_of_a_file_with_younger_rows_many_due_ones_are_marked_and_few_w
     commit(sink, *young, LIMIT_MS - 1)
     done = expire(sink)
     assert done.expired_rows == 3
-    assert done.left == ["1 due rows wait for more of them in their files"]
+    assert done.left == ["1 due row waits for more in their files"]
     assert_left(sink, *range(7), *range(10, 18))
 
     later = NOW_MS + DAY_MS
@@ -169,7 +169,7 @@ def test_expiry_1_rows_without_a_time_and_of_a_far_future_stay_and_keep_no_other
     sink.commit(4, at=[*at(0, LIMIT_MS - 1), None, future])
     commit(sink, None, None)
     done = expire(sink)
-    assert (done.expired_rows, done.left) == (2, ["3 rows have no value in at, and never expire"])
+    assert (done.expired_rows, done.left) == (2, ["3 rows without a value in at will never expire"])
     assert_left(sink, 2, 3, 4, 5)
     assert expire(sink).expired_rows == 0
 
@@ -494,7 +494,7 @@ def test_expiry_3_maintain_says_what_expired_and_what_did_not(make: Make, tmp_pa
     asked = ["maintain", str(file), "--only", "rows"]
     dry = CliRunner().invoke(main, [*asked, "--dry-run"])
     assert "db.trips: would: 2 rows expired, 0 small files" in dry.output, dry.output
-    assert "left alone: 1 rows have no value in at, and never expire" in dry.output
+    assert "left alone: 1 row without a value in at will never expire" in dry.output
     said = CliRunner().invoke(main, [*asked, "--json"])
     assert (said.exit_code, json.loads(said.output)[0]["expired_rows"]) == (0, 2)
     assert_left(sink, 1)

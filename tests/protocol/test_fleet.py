@@ -81,6 +81,16 @@ def folded(now_ms: int, specs: list[SinkSpec], observed: list[ObservedRecord]) -
     return build_fleet_view(records, now_ms)
 
 
+@pytest.mark.parametrize("wire", [PLAIN, SIGNED])
+def test_fleet_5_who_made_a_change_sees_when_it_is_read(wire: CommandWire) -> None:
+    first = refolded(wire, (5, "trips", wire.encode(spec())))
+    removal = Removal(key="trips", slot=5, number=2)
+    for change in (spec(number=2), removal):
+        assert not first.has_taken(change)
+        read = refolded(wire, (5, "trips", wire.encode(spec())), (5, "trips", wire.encode(change)))
+        assert read.has_taken(change)
+
+
 # -------------------------------------------------------------------------------------- FLEET-1
 
 

@@ -24,6 +24,7 @@ from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.file_schema import data_location
@@ -136,7 +137,9 @@ def choose_files_to_compact(
         snapshot.snapshot_id,
         tuple(_with_dead_rows(table, head, dead_rows, portion) for portion in portions),
         frozenset(file.file_path for file in equality),
-        tuple(f"{count} small files {reason}" for reason, count in sorted(left.items())),
+        tuple(
+            f"{count_of(count, 'small file')} {reason}" for reason, count in sorted(left.items())
+        ),
         len(data),
         snapshot.sequence_number or 0,
         dead_rows,

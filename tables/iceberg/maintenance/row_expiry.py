@@ -40,6 +40,7 @@ from headgate.control_protocol.commit_record_codec import (
     expired_rows_property,
     maintenance_property,
 )
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import RowExpiryUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.tables.iceberg.commit_request import summary_counts_of_files, with_totals_after
@@ -235,7 +236,7 @@ class RowExpiry(MaintenanceCommit[DueRows]):
         """EXPIRY-2: return files with more due rows than wait, or with some that have waited."""
         if due_rows and is_delete_mode_copy_on_write(table.properties):
             count = sum(map(len, due_rows.values()))
-            why = f"{count} due rows in files with others: the table is copy-on-write"
+            why = f"{count_of(count, 'due row')} in files with others: the table is copy-on-write"
             return _FilesToMark(set(), (why,))
         many = {
             path

@@ -33,6 +33,7 @@ from integration.sink_file import KEPT
 from rich.console import Console
 from rich.table import Table
 
+from headgate.control_protocol.counted_nouns import count_of
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
                     console.print(f"{took:6.1f} s  {kind}{late}")
             sink.wait_until_lag_zero()
             sink.stop()
-            unproven = [f"{strikes.foreign_rows} rows"]
+            unproven = [count_of(strikes.foreign_rows, "row")]
             judged = sink.judge(unproven=unproven)
             if isinstance(catalog, Delta):
                 catalog.age(sink)

@@ -81,7 +81,7 @@ def test_a_lost_record_is_named(
     filled.write(1, 3, {0: 12, 1: 10}, [(0, 11)])
     report = audit(settings)
     assert whats(report) == ["commit-count", "record-lost"]
-    assert any("1 records, offsets 10" in finding.evidence for finding in report.findings)
+    assert any("1 record, offsets 10" in finding.evidence for finding in report.findings)
     assert report.partitions[0].lost == 1
 
 
@@ -142,7 +142,7 @@ def test_without_coordinates_the_counts_tell(
     report = audit(plain)
     assert whats(report) == ["commit-count"]
     evidence = report.findings[0].evidence
-    assert "1 rows, 0 quarantined and 0 skipped, but the source holds 2 records in" in evidence
+    assert "1 row, 0 quarantined and 0 skipped, but the source holds 2 records in" in evidence
     assert f"{filled.topic}/0 [10, 12)" in evidence
 
 

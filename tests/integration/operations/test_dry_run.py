@@ -100,7 +100,7 @@ def test_a_table_that_is_there_stays_as_it_is(
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     result = dry_run(sink_file)
     assert result.exit_code == 0, result.output
-    assert "10 rows in 1 files" in result.stdout
+    assert "10 rows in 1 file" in result.stdout
     assert [row["offset"] for row in rows_shown(result.stdout)] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == files
 
@@ -128,5 +128,5 @@ def test_a_transform_is_rehearsed_in_spark(declared: Path, topic: str, producer:
         [*HEADGATE, "run", declared, "--dry-run"], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
-    assert "10 rows in 1 files" in result.stdout
+    assert "10 rows in 1 file" in result.stdout
     assert {row["zone"] for row in rows_shown(result.stdout)} == {"A"}

@@ -172,7 +172,7 @@ def test_fleet_6_a_wrong_file_changes_nothing(deploy: Deploy, make_fleet: MakeFl
     assert [s.spec for s in fleet.view().sinks.values()] == [s.spec for s in before.sinks.values()]
     (fleet.folder / "c.toml").unlink()
     said = fleet.command("apply", fleet.folder, "--prune")
-    assert "1 files: 0 added, 1 changed, 1 removed" in said
+    assert "1 file: 0 added, 1 changed, 1 removed" in said
     assert [*fleet.wait_until(lambda view: len(view.sinks) == 1, "pruned").sinks] == ["b"]
     assert "HG-411" in fleet.command("list", code=3), "nobody works"
 

@@ -252,7 +252,7 @@ def test_key_16_a_key_with_versions_in_two_partitions_is_not_proven(deploy: Depl
     sink.stop()
     report = audit(sink.settings)
     assert (report.findings, report.verdict) == ((), Verdict.NOT_PROVEN)
-    assert any("1 keys have records in several partitions" in each for each in report.unproven)
+    assert any("1 key has records in several partitions" in each for each in report.unproven)
 
 
 @pytest.mark.soak

@@ -7,13 +7,14 @@ from typing import Any
 import confluent_kafka as kafka
 import pytest
 
-from headgate.control_protocol.errors import TokenAway
+from headgate.control_protocol.errors import FleetTopicUnfit, TokenAway
 from headgate.kafka import compacted_topics
 from headgate.kafka.compacted_topics import (
     WAIT_MS,
     CompactedProducer,
     CompactedReader,
     KeyedValue,
+    TransactionalWriter,
 )
 
 
@@ -62,7 +63,36 @@ def test_who_stays_asks_brokers_as_rarely_as_it_says(monkeypatch: pytest.MonkeyP
         return made[-1]
 
     monkeypatch.setattr(compacted_topics, "new_consumer", new_consumer)
-    settings = {"bootstrap.servers": "127.0.0.1:1"}
+    settings = {"bootstrap.servers": "127.0.0.1:1", "client.rack": "a"}
     CompactedReader(settings, "fleet", {"fleet": 1})
     CompactedReader(settings, "fleet", {"fleet": 1}, wait_ms=1_000)
     assert [each.config["fetch.wait.max.ms"] for each in made] == [WAIT_MS, 1_000]
+    # Followers tell an end that is not the newest one (FLEET-5).
+    assert {each.config["client.rack"] for each in made} == {""}
+
+
+class TooShort:
+    """A producer of a topic that takes short records only."""
+
+    aborted = 0
+
+    def begin_transaction(self) -> None:
+        """Begin nothing."""
+
+    def produce(self, *_: object, **__: object) -> None:
+        too_long = kafka.KafkaError(kafka.KafkaError.MSG_SIZE_TOO_LARGE, "too large")
+        raise kafka.KafkaException(too_long)
+
+    def abort_transaction(self, _: float) -> None:
+        self.aborted += 1
+
+
+def test_a_record_that_is_refused_leaves_no_transaction_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = TooShort()
+    monkeypatch.setattr(compacted_topics, "new_producer", lambda _: client)
+    writer = TransactionalWriter({"bootstrap.servers": "127.0.0.1:1"}, "city")
+    with pytest.raises(FleetTopicUnfit, match="nothing was changed: too large"):
+        writer.write([KeyedValue("city", 0, "trips", b"x")])
+    assert client.aborted == 1

@@ -203,8 +203,8 @@ def test_changes_are_rehearsed_as_rows_and_deletes(desk: Desk) -> None:
     assert (table.records, table.deletes, seen.bad_record_count) == (1, 1, 1)
     assert [row["zone"] for row in table.rows] == ["a"]
     result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
-    assert "1 rows in 1 files" in result.stdout
-    assert "1 bad, 1 deletes, for db.keyed" in result.stdout
+    assert "1 row in 1 file" in result.stdout
+    assert "1 bad, 1 delete, for db.keyed" in result.stdout
 
 
 def test_tables_of_version_3_are_rehearsed(tmp_path: Path) -> None:

@@ -100,6 +100,13 @@ def test_a_failed_fetch_leaves_nothing_and_says_why(java: Path, tmp_path: Path) 
     assert [path.name for path in folder.parent.iterdir()] == [".one.lock"]
 
 
+def test_a_fetch_that_ctrl_c_ended_is_not_the_network_s_fault(java: Path, tmp_path: Path) -> None:
+    install(java, BROKEN_IVY.replace("exit 1", "exit 130"))
+    with pytest.raises(Unreachable, match=r"was ended while it fetched .*again") as raised:
+        ensure_jars(tmp_path / "jars" / "one", ["a:one:1"])
+    assert "network" not in str(raised.value)
+
+
 def test_the_cache_folder_follows_the_desktop_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_share_that_was_read_twice_counts_once() -> None:
 
 @pytest.mark.parametrize("parts", [[part(0, 1, 1)], [part(0, 1), part(1, 2)]])
 def test_a_record_in_two_rows_is_named(parts: list[PartWritten]) -> None:
-    with pytest.raises(TransformFailed, match=r"1 rows more .* a partition 0 offset 11"):
+    with pytest.raises(TransformFailed, match=r"1 row more .* a partition 0 offset 11"):
         reconcile_reads_and_writes(BATCH, [FIRST, SECOND], parts, "transform.sql")
 
 
@@ -75,9 +75,9 @@ def test_a_record_that_was_not_read_is_named() -> None:
 
 
 def test_without_a_transform_every_record_must_be_written() -> None:
-    with pytest.raises(WriteFailed, match="1 rows are missing"):
+    with pytest.raises(WriteFailed, match="1 row is missing"):
         reconcile_reads_and_writes(BATCH, [FIRST, SECOND], [part(*EVERYTHING[1:])], "")
-    with pytest.raises(WriteFailed, match="1 rows are there twice"):
+    with pytest.raises(WriteFailed, match="1 row is there twice"):
         reconcile_reads_and_writes(BATCH, [FIRST, SECOND], [part(*EVERYTHING), part(3)], "")
 
 

@@ -369,7 +369,7 @@ def test_a_record_in_two_rows_is_named_wherever_they_go(job: Job) -> None:
             outcome = doubling.outcome({"events": some(1, kind=kind)})
             assert isinstance(outcome, BatchFailed)
             assert isinstance(outcome.fatal, TransformFailed)
-            assert "1 rows more" in outcome.reason
+            assert "1 row more" in outcome.reason
 
 
 def test_a_transform_that_says_no_table_is_refused(job: Job) -> None:

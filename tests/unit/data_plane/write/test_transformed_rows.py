@@ -225,7 +225,7 @@ def test_it_gets_rows_after_shape_which_hides_from_it(
 # ------------------------------------------------------------------------------------ what is wrong
 
 WRONG = {
-    "double": (TransformFailed, "gives 1 rows more than it got records, as of trips partition 0"),
+    "double": (TransformFailed, "gives 1 row more than it got records, as of trips partition 0"),
     "renumber": (TransformFailed, "rows of records that were not read, as number 1000"),
     "renumber_within": (TransformFailed, "2 rows of records that were not read, as number -1"),
     "nullify": (TransformFailed, "gives rows without _headgate_record"),

@@ -251,7 +251,7 @@ def test_a_doubled_offset_names_the_file(filled: FilledTable, settings: SinkSett
     filled.write(1, 3, {0: 12, 1: 10}, [(0, 10), (0, 4)])
     report = examined(settings)
     assert {finding.what for finding in report.findings} == {"record-twice"}
-    assert "trips/0: 1 rows too many: offset 4 again in file://" in report.findings[0].evidence
+    assert "trips/0: 1 row too many: offset 4 again in file://" in report.findings[0].evidence
     assert report.partitions[0].twice == 1
 
 
@@ -357,7 +357,7 @@ def test_records_that_no_setting_lets_go(filled: FilledTable, settings: SinkSett
     skips = replace(settings, quarantine=replace(settings.quarantine, policy=Disposal.SKIP))
     report = examined(skips)
     assert report.verdict is Verdict.NOT_PROVEN
-    assert "4000 records were skipped: nothing tells which" in report.unproven
+    assert "4,000 records were skipped: nothing tells which" in report.unproven
     assert report.exit_code() == 1
     assert report.exit_code(accept_unproven=True) == 0
     filled.write(1, 4, {0: 4_011, 1: 10}, [], quarantined=1)

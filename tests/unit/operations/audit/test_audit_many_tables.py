@@ -39,6 +39,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.audit.table_checks import AuditedTable
+from headgate.operations.audit.table_records import TableRecords, scan_records
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.pending_manifests import read_staged_files
@@ -114,7 +115,7 @@ def test_changes_that_no_table_was_there_for_are_not_well(
     """As ``route`` in the quarantine: the table that their route names did not exist."""
     shop.diverts({"db.users": {3: GOOD}}, unmatched="there is no table db.users, and none is made")
     report = audit(keyed(settings), with_source=False)
-    assert says(report.unproven, "1 records, changes of keys")
+    assert says(report.unproven, "1 record, a change of a key")
 
 
 def test_records_that_no_route_takes_are_no_changes(shop: Shop, settings: SinkSettings) -> None:
@@ -153,7 +154,7 @@ def test_what_expired_and_came_after_all_is_not_expired(
     late(shop, snapshots_expire=snapshots_expire)
     report = audit(settings, with_source=False)
     assert report.findings == ()
-    assert says(report.remarks, CLICKS, "2 rows expired, and were delivered after all")
+    assert says(report.remarks, CLICKS, "2 rows expired, and came after all")
     assert not says(report.remarks, "are pending")
 
 
@@ -212,7 +213,7 @@ def test_rows_of_a_table_without_coordinates_may_be_the_missing_records(
         update.rename_column("offset", "kafka_offset")
     report = beside(3)
     assert report.findings == ()
-    assert says(report.unproven, "1 records of the source are absent", "carry no coordinates: 1")
+    assert says(report.unproven, "1 record of the source is absent", "carry no coordinates: 1")
     assert not says(report.proven, "twice")
     assert "record-lost" in findings(beside(4)), "one more than it has"
 
@@ -227,6 +228,23 @@ def test_a_pending_file_that_is_gone_is_a_finding_of_a_table_without_coordinates
     with table.update_schema() as update:
         update.rename_column("offset", "kafka_offset")
     assert "pending-commit-missing" in findings(audit(settings, with_source=False))
+
+
+def test_a_table_whose_rows_cannot_be_read_here_has_answered(
+    shop: Shop, beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one with another engine's equality deletes."""
+
+    def scanned(reader: Any, *given: Any, **named: Any) -> TableRecords:
+        if reader.history().table == CLICKS:
+            raise NotImplementedError("equality deletes")
+        return scan_records(reader, *given, **named)
+
+    monkeypatch.setattr(auditing, "scan_records", scanned)
+    report = beside(3)
+    assert (report.findings, report.unread) == ((), ())
+    assert says(report.unproven, f"{CLICKS}: the rows cannot be read here: equality deletes")
+    assert says(report.unproven, "1 record of the source is absent", "carry no coordinates: 1")
 
 
 # ------------------------------------------------------------------------- what moves meanwhile
@@ -321,7 +339,7 @@ def test_rows_that_an_engine_deleted_from_a_routed_table_are_no_loss(
     shop.catalog.load_table(ORDERS).delete("offset = 1")
     report = beside(3)
     assert report.findings == ()
-    assert says(report.unproven, "1 records of the source are absent", "others deleted 1")
+    assert says(report.unproven, "1 record of the source is absent", "others deleted 1")
 
 
 def test_so_it_is_when_that_has_expired(shop: Shop, beside: Beside) -> None:
@@ -331,7 +349,7 @@ def test_so_it_is_when_that_has_expired(shop: Shop, beside: Beside) -> None:
     report = beside(5)
     assert report.findings == ()
     assert report.verdict is Verdict.NOT_PROVEN
-    assert says(report.unproven, "1 records of the source are absent", "has expired")
+    assert says(report.unproven, "1 record of the source is absent", "has expired")
 
 
 def test_rows_that_an_engine_deleted_from_the_quarantine_are_no_loss(
@@ -341,4 +359,4 @@ def test_rows_that_an_engine_deleted_from_the_quarantine_are_no_loss(
     shop.catalog.load_table(settings.quarantine.table).delete("offset = 3")
     report = beside(4)
     assert report.findings == ()
-    assert says(report.unproven, "1 records of the source are absent", "others deleted 1")
+    assert says(report.unproven, "1 record of the source is absent", "others deleted 1")

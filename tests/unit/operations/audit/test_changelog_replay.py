@@ -247,7 +247,7 @@ def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
 
     assert (counts(evidence), evidence.faults.old) == ({Fault.LOST: 1}, 1)
     assert said.findings == []
-    assert any("1 keys have no row" in text and "expired" in text for text in said.unproven)
+    assert any("1 key has no row" in text and "expired" in text for text in said.unproven)
     told.produce(put(40))
     said = conclude_replay(told.folded(), history, {}, 0)
     assert [found.what for found in said.findings] == ["row-lost"]
@@ -540,7 +540,7 @@ def test_key_14_rows_that_persons_deleted_without_saying_of_which_records_are_un
     by_persons = replace(history, foreign=foreign, deleted=DeletedRecords(rows=1))
     said = conclude_replay(versions.folded(), by_persons, {}, 0)
     assert said.findings == []
-    assert any("1 changes have no version, and" in text for text in said.unproven)
+    assert any("1 change has no version, and" in text for text in said.unproven)
     assert any("persons deleted 1" in text for text in said.unproven)
 
 
@@ -559,7 +559,7 @@ def test_key_16_versions_in_two_partitions_are_compared_and_their_order_is_unpro
     assert counts(evidence) == {Fault.CROSSED: 1}
     assert evidence.faults.rows == 16
     (said,) = evidence.describe_unproven({})
-    assert "1 keys have records in several partitions" in said
+    assert "1 key has records in several partitions" in said
     assert "nothing tells which was first" in said
 
 

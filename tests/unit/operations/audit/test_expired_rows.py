@@ -148,7 +148,7 @@ def test_where_others_deleted_as_many_that_explains_it(aged: Aged) -> None:
     aged.sink.table.delete(EqualTo("offset", value=3))
     report = aged.audit()
     assert report.findings == ()
-    assert report.unproven == ("1 records of the source are absent, and others deleted 1",)
+    assert report.unproven == ("1 record of the source is absent, and others deleted 1",)
 
 
 def test_what_the_source_no_longer_has_is_said_and_is_no_loss(aged: Aged) -> None:
@@ -169,7 +169,7 @@ def test_without_the_column_the_count_alone_speaks_and_proves_nothing(aged: Aged
     assert report.findings == ()
     (said,) = report.unproven
     assert said == (
-        "1 records of the source are absent, and 1 rows expired (maintenance.rows_by does not say "
+        "1 record of the source is absent, and 1 row expired (maintenance.rows_by does not say "
         "by which column)"
     )
     aged.sink.table.update_schema().delete_column("at").commit()
@@ -185,7 +185,7 @@ def test_records_that_cannot_be_read_any_more_are_not_proven_and_not_lost(aged: 
     assert report.findings == ()
     (said,) = report.unproven
     assert said == (
-        "1 records of the source are absent, and 1 rows expired (1 of the records cannot be read "
+        "1 record of the source is absent, and 1 row expired (1 of the records cannot be read "
         "as rows any more)"
     )
     aged.values[0] = None  # a tombstone, as if it had been one

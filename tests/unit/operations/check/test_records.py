@@ -84,7 +84,7 @@ def test_changes_that_are_appended_are_said_and_are_no_fault() -> None:
     plain = settings(keyed=False)
     text = check_envelopes_of_values(plain, "shop", encoded(*DEBEZIUM))
     assert 'with table.key and changes.envelope = "debezium"' in text
-    assert check_envelopes_of_values(plain, "shop", encoded(ROW)) == "shop: of 1 records 1 plain"
+    assert check_envelopes_of_values(plain, "shop", encoded(ROW)) == "shop: of 1 record 1 plain"
     assert check_envelopes_of_values(plain, "shop", []) == "shop has no records yet"
 
 

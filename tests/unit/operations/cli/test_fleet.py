@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from headgate.operations.cli.main import main
 from headgate.runtime.fleet import fleet_topics
 from headgate.runtime.fleet.fleet_records import (
     CommandWire,
+    Drain,
+    FleetCommand,
     ObservedSink,
     ObservedWorker,
     SinkSpec,
@@ -38,6 +41,8 @@ class Brokers:
     def __init__(self, *script: bool) -> None:
         self.script, self.answer, self.now_ms = [*script], True, BEGUN_MS
         self.opened = 0
+        self.workers = [ObservedWorker(worker="w1", incarnation="i", slots=(0,))]
+        self.drains: list[Drain] = []
 
     def admin(self, _: object) -> Brokers:
         return self
@@ -53,13 +58,16 @@ class Brokers:
 
     def read_to_end(self, _: float) -> list[CompactedRecord]:
         spec = SinkSpec(key="trips", slot=0, number=1, file="x")
-        worker = ObservedWorker(worker="w1", incarnation="i", slots=(0,))
         sink = ObservedSink(
             key="trips", slot=0, number=1, worker="w1", incarnation="i", state=LifeState.RUNNING
         )
         wire = CommandWire(Keys(()), TOPIC_ID)
+        asked: list[FleetCommand] = [spec, *self.drains]
         return [
-            CompactedRecord("city", 0, self.opened, self.now_ms, "trips", wire.encode(spec)),
+            *(
+                CompactedRecord("city", 0, self.opened, self.now_ms, said.key, wire.encode(said))
+                for said in asked
+            ),
             *(
                 CompactedRecord(
                     "city-state",
@@ -69,7 +77,7 @@ class Brokers:
                     state_topic_key_of(value),
                     encode_observed(value),
                 )
-                for at, value in enumerate((worker, sink))
+                for at, value in enumerate((*self.workers, sink))
             ),
         ]
 
@@ -105,6 +113,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 def test_a_watched_sink_is_not_lost_while_the_brokers_do_not_answer(run: Run) -> None:
     said = run(Brokers(False, False, True), "list", "--watch")
+    assert "Aborted!" not in said, "Ctrl-C is how it ends"
     told = [line for line in said if line.startswith("trips")]
     assert ["running" in line for line in told] == [True] * 4, said
     away = [line for line in said if "the brokers are away" in line]
@@ -126,3 +135,28 @@ def test_a_drain_that_cannot_be_followed_says_so(run: Run, monkeypatch: pytest.M
     assert "the brokers are away" in "".join(said)
     said = run(Brokers(*[True] * 9), "drain", "w1", "--timeout", "0.2")
     assert "HG-411" in "".join(said)
+
+
+GONE = ObservedWorker(worker="w1", incarnation="i", leaving=True)
+OTHER = ObservedWorker(worker="w2", incarnation="j", slots=(0,))
+TWIN = replace(GONE, incarnation="k", leaving=False, slots=(1,))
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ([GONE, OTHER], "runs no sink"),
+        # The seat of a static member is kept for its session's time-out.
+        ([GONE, replace(OTHER, slots=())], "HG-411"),
+        ([GONE, OTHER, TWIN], "HG-411"),
+        ([TWIN, GONE, TWIN, GONE, OTHER], "HG-166"),
+    ],
+)
+def test_a_drained_worker_runs_nothing_and_others_have_its_slots(
+    run: Run, monkeypatch: pytest.MonkeyPatch, told: list[ObservedWorker], expected: str
+) -> None:
+    monkeypatch.setattr(fleet_commands, "_make_change_and_report", lambda *_, **__: None)
+    brokers = Brokers(*[True] * 9)
+    brokers.workers = told
+    brokers.drains = [Drain(worker="w1", incarnation="i", slot=0, number=2)]
+    assert expected in "".join(run(brokers, "drain", "w1", "--timeout", "0.2"))

@@ -218,7 +218,7 @@ def test_an_audit_that_finds_something_is_one(filled: FilledTable, sink_file: Pa
     filled.write(1, 3, {0: 11, 1: 10}, [(0, 10), (0, 4)])
     result = headgate("audit", sink_file, "--no-source")
     assert result.exit_code == 1
-    assert "record-twice: trips/0: 1 rows too many: offset 4 again in file://" in result.stdout
+    assert "record-twice: trips/0: 1 row too many: offset 4 again in file://" in result.stdout
     assert lines(result.stdout)[-1].endswith("1 found wrong")
     document = json.loads(headgate("audit", sink_file, "--no-source", "--json").stdout)
     assert [finding["what"] for finding in document["findings"]] == ["record-twice"]
@@ -340,12 +340,17 @@ def test_what_is_no_worker_s_state_is_told_in_a_line(tmp_path: Path, state: str)
     assert "state.json is no worker's state, or one of another release" in line
 
 
-def test_a_full_disk_is_told_in_a_line(sink_file: Path) -> None:
+@pytest.mark.parametrize("option", ["--kafka", "--catalog", "--offline"])
+def test_a_check_with_a_role_is_of_the_rights(sink_file: Path, option: str) -> None:
+    result = headgate("check", sink_file, "--role", "viewer", option)
+    assert (result.exit_code, "--role is for the rights" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("given", [("check", "--offline"), ("--help",), ("--version",)])
+def test_a_full_disk_is_told_in_a_line(sink_file: Path, given: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         command = (sys.executable, "-c", "from headgate.operations.cli.entry import main; main()")
-        ended = subprocess.run(
-            [*command, "check", "--offline", sink_file], stdout=full, stderr=-1, text=True
-        )
+        ended = subprocess.run([*command, *given, sink_file], stdout=full, stderr=-1, text=True)
     (line,) = lines(ended.stderr)
     assert ended.returncode == 3
     assert line.startswith("headgate: HG-400 the output cannot be written: No space left on device")

@@ -464,7 +464,7 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
     removed = find_removed_snapshots(past, head.snapshot_id, target.snapshot_id)
 
     assert [text.partition(" (")[2] for text in removed.foreign_snapshot_texts] == [
-        "1 deleted rows would be back)"
+        "1 deleted row would be back)"
     ]
 
 
@@ -481,11 +481,11 @@ def test_the_command_asks_first_and_says_what_went(
 
     assert run(main, ["delete", str(path)]).exit_code == 2
     dry = run(main, [*asked, "--dry-run"])
-    assert dry.output == "db.trips: 1 rows in 1 files would be deleted\n"
+    assert dry.output == "db.trips: 1 row in 1 file would be deleted\n"
     assert run(main, asked, input="n\n").exit_code == 1
     refused = run(main, [*asked, "--json"], input="n\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "rows in 1 files would be deleted" in refused.stderr
+    assert "row in 1 file would be deleted" in refused.stderr
     nothing = run(main, [*asked[:3], "offset = 99", "--json"])
     assert [each["rows"] for each in json.loads(nothing.stdout)] == [0]
     assert (len(seen(aside)), said) == (15, [])

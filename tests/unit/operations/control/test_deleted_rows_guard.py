@@ -131,7 +131,7 @@ def test_a_deletion_while_records_are_replayed_is_told(
 
     monkeypatch.setattr(IcebergTable, "commit", meanwhile)
     with pytest.raises(
-        DeletedMeanwhile, match=r"1 records .*rows of db.clicks now: shop/0 offset 3"
+        DeletedMeanwhile, match=r"1 record .*rows of db.clicks now: shop/0 offset 3"
     ):
         replay_tables(diverted.settings, [CLICKS])
     deleted(diverted.settings, "offset = 3", None, CLICKS)
@@ -263,7 +263,7 @@ def test_a_rollback_to_before_a_deletion_is_refused(
     deleted(settings, "offset = 3 and partition = 0")
     filled_sink.table.refresh()
     filled_sink.write(1, 3, {0: 11, 1: 10}, [(0, 10)])
-    with pytest.raises(DeletedBack, match=r"1 rows that people deleted .* would be back"):
+    with pytest.raises(DeletedBack, match=r"1 row that people deleted .* would be back"):
         rollback.plan_rollback(settings, "1.2", drop_foreign=drop_foreign)
     with pytest.raises(DeletedBack):
         rollback.plan_rollback(settings, "1.2", drop_foreign=drop_foreign, look_only=True)
@@ -282,7 +282,7 @@ def test_so_it_is_when_the_deletion_has_expired(
     filled_sink.table.refresh()
     filled_sink.write(1, 3, {0: 11, 1: 10}, [(0, 10)])
     expire_all_but_refs(catalog, "db.trips")
-    with pytest.raises(DeletedBack, match="up to 1 rows that people deleted"):
+    with pytest.raises(DeletedBack, match="up to 1 row that people deleted"):
         rollback.plan_rollback(settings, "kept", drop_foreign=True)
 
 
@@ -290,7 +290,7 @@ def test_offsets_are_not_set_back_over_deleted_records(
     filled_sink: FilledTable, settings: SinkSettings
 ) -> None:
     deleted(settings, "offset = 3 and partition = 0")
-    with pytest.raises(DeletedBack, match=r"1 records whose rows people deleted .* read again"):
+    with pytest.raises(DeletedBack, match=r"1 record whose rows people deleted .* read again"):
         set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=3"])
     moves = set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=4", f"{TOPIC}/1=0"]).moves
     assert [move.end for move in moves] == [4, 0], "what was deleted lies before, or elsewhere"
@@ -328,7 +328,7 @@ def test_a_rollback_by_others_is_not_followed_over_deleted_records(
     first = filled_sink.table.refresh().snapshots()[1].snapshot_id
     deleted(settings, "offset = 7 and partition = 0")
     filled_sink.table.refresh().manage_snapshots().rollback_to_snapshot(first).commit()
-    with pytest.raises(DeletedBack, match="1 records"):
+    with pytest.raises(DeletedBack, match="1 record"):
         accept.resolve_stop_of_sink(settings, ["HG-201=follow-table"])
     assert accept.resolve_stop_of_sink(settings, ["HG-201=follow-table"], deleted_back=True)
 
@@ -349,7 +349,7 @@ def test_no_policy_of_a_start_follows_a_table_over_deleted_records(
     )
     identity = Identity(SINK, settings.source.group_id, Sender("member", "life"))
     world = ClaimedSink(identity, table, Log(), StartAt("earliest"))
-    with pytest.raises(DeletedBack, match=r"1 records .*take the policy out of the sink file"):
+    with pytest.raises(DeletedBack, match=r"1 record .*take the policy out of the sink file"):
         resolve_stop(world, follow, {})
     word = replace(world, identity=replace(identity, deleted_back=True))
     assert resolve_stop(word, follow, {}) == []
@@ -383,11 +383,11 @@ def test_routed_tables_and_the_quarantine_are_looked_at_too(
     monkeypatch.setattr(Source, "offsets_at", lambda *_: Offsets(), raising=False)
     settings = diverted.settings
     deleted(settings, None, "offset = 5")
-    with pytest.raises(DeletedBack, match="quarantine: 1 records"):
+    with pytest.raises(DeletedBack, match="quarantine: 1 record"):
         set_offsets.plan_offset_moves(settings, ["shop/0=5"])
     deleted(settings, "offset = 6", None, CLICKS)
-    with pytest.raises(DeletedBack, match=f"{CLICKS}: 1 records"):
+    with pytest.raises(DeletedBack, match=f"{CLICKS}: 1 record"):
         set_offsets.plan_offset_moves(settings, ["shop/0=6"])
-    with pytest.raises(DeletedBack, match=f"{CLICKS}: 1 records"):
+    with pytest.raises(DeletedBack, match=f"{CLICKS}: 1 record"):
         rollback.plan_rollback(settings, "1.2", drop_foreign=True)
     assert TopicPartition("shop", 0) == AT

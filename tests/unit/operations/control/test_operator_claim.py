@@ -160,7 +160,7 @@ def test_offsets_are_planned_from_what_table_and_logs_say(
     assert plan.view.record == plan.record
     forward = planned(settings, monkeypatch, Alive(), f"{TOPIC}/0=10", f"{TOPIC}/1=latest")
     assert forward.moves == (set_offsets.OffsetMove(ONE, 10, 60),), "what stays is no move"
-    assert "up to 50 records are skipped, and are LOST" in str(forward.moves[0])
+    assert "up to 50 records are skipped, and LOST" in str(forward.moves[0])
     assert not topics.open
 
 

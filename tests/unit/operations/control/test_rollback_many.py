@@ -92,7 +92,7 @@ def test_rollback_1_all_tables_go_back_and_the_ledger_last(
 ) -> None:
     plan = plan_rollback(settings, "1.1")
     assert (plan.dropped, plan.removed_primary_row_count) == (("1.3", "1.2"), 3)
-    assert f"{LATE}: to before its first rows; 1 rows leave it" in str(plan)
+    assert f"{LATE}: to before its first rows; 1 row leaves it" in str(plan)
     assert shop.rows() == FULL, "a plan changes nothing"
     carry_out_rollback(settings, plan)
     assert shop.rows() == BACK

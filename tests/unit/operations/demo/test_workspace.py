@@ -42,3 +42,8 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"file.* cannot be written"):
         emptying_and_locking_folder(tmp_path / "file" / "demo").__enter__()
+
+
+def test_what_fails_within_the_demo_is_not_the_folders_fault(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="the network is down"), emptying_and_locking_folder(tmp_path):
+        raise OSError("the network is down")

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote
 
 import pytest
@@ -20,10 +21,11 @@ from unit.operations.http.test_server import NASTY
 
 from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Properties, Secret
+from headgate.config.sink_settings import SinkSettings
 from headgate.config.worker_settings import WorkerSettings
-from headgate.control_protocol.errors import FleetChangedMeanwhile
+from headgate.control_protocol.errors import FleetChangedMeanwhile, RetryLater
 from headgate.control_protocol.message_encoding import Skipped, SkipReason
-from headgate.operations.http import fleet_knowledge
+from headgate.operations.http import fleet_knowledge, sink_status_cache
 from headgate.operations.http.fleet_knowledge import FollowedFleet, Known
 from headgate.operations.http.fleet_page import ROWS_PER_PAGE, Choice, fleet_page, fleet_sink_page
 from headgate.operations.http.fleet_routes import Asked, ServedFleet
@@ -290,6 +292,27 @@ def test_what_a_sink_s_file_refers_to_is_masked_from_then_on(
     served = MadeUpServed(fleet)
     served.served_sink_of(fleet.latest().fleet.sinks[spec.key])
     assert served.redact("as sesame-open-0123456789") == "as ***"
+
+
+def test_each_look_at_a_sink_resolves_what_its_file_refers_to(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    looks: list[str] = []
+
+    def refuse_look(settings: SinkSettings, *_: object, **__: object) -> NoReturn:
+        looks.append(settings.http.viewer_token.text)
+        raise RetryLater("the catalog refuses the token")
+
+    monkeypatch.setattr(sink_status_cache, "read_status", refuse_look)
+    monkeypatch.setattr(sink_status_cache, "KEPT_S", 0.0)
+    fleet = MadeUpFleet()
+    fleet.spec("zones", file=FILE + f'[http]\nviewer_token = "${{file:{token}}}"\n')
+    with serve(MadeUpServed(fleet)) as client:
+        for number in range(2):
+            token.write_text(f"sesame-open-012345678{number}")
+            assert client.get("/api/v1/sinks/zones", VIEWER).status == 503
+    assert [look[-1] for look in looks] == ["0", "1"]
 
 
 # ---------------------------------------------------------------------------------------- rights

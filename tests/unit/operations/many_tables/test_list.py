@@ -111,7 +111,7 @@ def test_tables_that_are_delivered_are_complete_through_the_ledgers_time(desk: D
     result = desk.asks()
     assert result.exit_code == 0
     assert "db.here" in result.stdout
-    assert "1 tables: 1 open; ledger db.ledger at 1.2" in result.stdout
+    assert "1 table: 1 open; ledger db.ledger at 1.2" in result.stdout
     (shown,) = desk.listed().values()
     assert (shown["state"], shown["transaction"], shown["pending_rows"]) == ("open", "1.1", 0)
     assert shown["valid_through_ms"] == decided.valid_through_ms
