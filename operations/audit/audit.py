@@ -107,6 +107,7 @@ from headgate.operations.status.returned_connector import (
     fenced_connector_of,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, translate_table_error
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 _TRIES = 3
 
@@ -512,6 +513,9 @@ class SinkAudit:
                     self._files, self._history, self._settings.name
                 ),
             )
+        except FileDamaged as error:
+            self._findings.append(Finding("file-unreadable", str(error)))
+            return None
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None

@@ -33,6 +33,7 @@ from headgate.operations.audit.files import (
 from headgate.operations.audit.report import Finding
 from headgate.operations.audit.table_records import TableRecords, scan_records, scan_staged_files
 from headgate.runtime.sink_tables import TableAtRest
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 # Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure.
 
@@ -353,6 +354,8 @@ def _check_pending_rows(
                 next(iter(file.batches()), None)
     except FileNotFoundError as error:
         return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
+    except FileDamaged as error:
+        return [Finding("file-unreadable", f"{error}; it is pending")]
     return []
 
 

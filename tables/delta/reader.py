@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,6 +29,11 @@ from headgate.tables.delta.open_table import DeltaLocation, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.neutral_schema import with_absent_columns_filled
 from headgate.tables.storage.file_io import open_file_io
+from headgate.tables.storage.parquet_integrity import (
+    read_row_count,
+    read_whole_file,
+    telling_damage,
+)
 
 
 class DeltaReader:
@@ -89,7 +94,7 @@ class DeltaReader:
         if not file.parquet or size != file.size_bytes:
             return size, file.records
         with self._files.new_input(file.path).open() as stream:
-            return size, int(pq.read_metadata(stream).num_rows)
+            return size, read_row_count(stream)
 
     def scan(self, columns: Sequence[str]) -> tuple[int, Iterator[FileRows]]:
         try:
@@ -116,7 +121,11 @@ class DeltaReader:
                 for batch in pq.ParquetFile(stream).iter_batches(columns=list(columns)):
                     yield with_absent_columns_filled(batch, columns, of, values)
 
-        return FileRows(file.path, file.size_bytes, read_batches, read_batches)
+        def read_telling_damage() -> Iterator[Any]:
+            read_whole = partial(read_whole_file, self._files, file.path)
+            return telling_damage(file.path, read_batches, read_whole)
+
+        return FileRows(file.path, file.size_bytes, read_telling_damage, read_telling_damage)
 
     @cached_property
     def _live_add_actions(self) -> pa.Table:

@@ -35,6 +35,7 @@ from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent_columns_filled
 from headgate.tables.storage.file_store import name_below
+from headgate.tables.storage.parquet_integrity import read_row_count, telling_damage
 
 _COMPACTION = "COMPACT"
 
@@ -166,8 +167,9 @@ class HudiReader:
         return 0
 
     def _read_row_count(self, name: str) -> int:
-        with pq.ParquetFile(self._place.folder.arrow_source(name)) as file:
-            return int(file.metadata.num_rows)
+        source = self._place.folder.arrow_source(name)
+        with source.open("rb") if isinstance(source, Path) else source as stream:
+            return read_row_count(stream)
 
     def _address_of(self, name: str) -> str:
         return f"{self._place.location}/{name}"
@@ -178,7 +180,12 @@ class HudiReader:
                 for batch in file.iter_batches(columns=list(columns)):
                     yield with_absent_columns_filled(batch, columns, self._config.columns, {})
 
-        return FileRows(self._address_of(live.path), live.size, read_batches, read_batches)
+        path = self._address_of(live.path)
+
+        def read_telling_damage() -> Iterator[Any]:
+            return telling_damage(path, read_batches, lambda: self._place.folder.read(live.path))
+
+        return FileRows(path, live.size, read_telling_damage, read_telling_damage)
 
     # ---------------------------------------------------------------------------------- timeline
 

@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.tables.iceberg.catalog import translate_catalog_error
 
 IN_VAIN_MAX_S = 60.0
-"""Calls that fail may take so long together; then the catalog itself is down."""
+"""Calls without an answer may take so long together; then the catalog itself is down."""
 
 
 def load_each_table(
@@ -39,7 +39,9 @@ def load_each_table(
         try:
             table = catalog.load_table(name)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
-            in_vain_s += monotonic_s() - since_s
-            yield name, translate_catalog_error(error, f"table {name} cannot be read")
+            failure = translate_catalog_error(error, f"table {name} cannot be read")
+            if isinstance(failure, Unreachable):  # all else is an answer
+                in_vain_s += monotonic_s() - since_s
+            yield name, failure
             continue
         yield name, table

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,6 +42,13 @@ from headgate.tables.iceberg.tag_lineage import (
 )
 from headgate.tables.iceberg.upsert.on_delete_property import DeleteChoice
 from headgate.tables.storage.file_io import SCHEMES, is_s3_files, with_whole_reads
+from headgate.tables.storage.parquet_integrity import (
+    decode_row_count,
+    footer_size,
+    read_row_count,
+    read_whole_file,
+    telling_damage,
+)
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 if TYPE_CHECKING:
@@ -168,15 +175,13 @@ class IcebergReader:
 
     def stored_size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """By one request on S3, which includes the footer, unless that is unusually long."""
-        import pyarrow.parquet as pq  # slow to import, and not needed by every command
-
         io = self.table.io
         if is_s3_files(io) and file.path.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
             end, size = io.read_tail(file.path, _FOOTER_BYTES if file.parquet else 1)
             if not file.parquet or size != file.size_bytes:
                 return size, file.records
-            if len(end) == size or _footer_size(end) <= len(end):
-                return size, int(pq.read_metadata(pa.BufferReader(end)).num_rows)
+            if len(end) == size or footer_size(end) <= len(end):
+                return size, decode_row_count(end)
         size = len(io.new_input(file.path))
         whole = file.parquet and size == file.size_bytes
         return size, _row_count_in_footer(io, file) if whole else file.records
@@ -236,11 +241,19 @@ class IcebergReader:
         return with_whole_reads(self.table.io)
 
     def _file_rows(self, task: FileScanTask, columns: Sequence[str]) -> FileRows:
+        path = task.file.file_path
+
+        def read_with(io: FileIO) -> Iterator[pa.RecordBatch]:
+            batches = partial(live_batches_of_file, self.table, task, columns, io)
+            if task.file.file_format != FileFormat.PARQUET:
+                return batches()
+            return telling_damage(path, batches, lambda: read_whole_file(self.table.io, path))
+
         return FileRows(
-            task.file.file_path,
+            path,
             task.file.file_size_in_bytes,
-            lambda: live_batches_of_file(self.table, task, columns, self.table.io),
-            lambda: live_batches_of_file(self.table, task, columns, self._whole_file_io),
+            lambda: read_with(self.table.io),
+            lambda: read_with(self._whole_file_io),
         )
 
 
@@ -299,13 +312,6 @@ def _read_live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
     ]
 
 
-def _footer_size(last_bytes: bytes) -> int:
-    """Return the length of a Parquet file's footer, with what stands behind it."""
-    return int.from_bytes(last_bytes[-8:-4], "little") + 8
-
-
 def _row_count_in_footer(io: FileIO, file: LiveFile) -> int:
-    import pyarrow.parquet as pq
-
     with io.new_input(file.path).open() as stream:
-        return int(pq.read_metadata(stream).num_rows)
+        return read_row_count(stream)

@@ -151,7 +151,10 @@ class S3Store:
 
     def read_tail(self, bucket: str, key: str, count: int) -> Tail:
         """Return the last ``count`` bytes, or all, and the object's size."""
-        data, reply = self._get_object(bucket, key, Range=f"bytes=-{count}")
+        try:
+            data, reply = self._get_object(bucket, key, Range=f"bytes=-{count}")
+        except _RangeUnfit:  # Amazon's answer for an object without bytes
+            return Tail(b"", self.object_size(bucket, key))
         total = str(reply.get("ContentRange", "")).rpartition("/")[2]
         return Tail(data, int(total) if total.isdecimal() else len(data))
 
@@ -314,11 +317,17 @@ class UploadUnknown(OSError):
     """The store does not know an upload that it has begun."""
 
 
+class _RangeUnfit(OSError):
+    """An object has none of the bytes that were asked for."""
+
+
 def _store_error(what: str, error: Any) -> OSError:
     code = str(error.response.get("Error", {}).get("Code", ""))
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if code == "NoSuchUpload":
         return UploadUnknown(f"{what}: {error}")
+    if code == "InvalidRange":
+        return _RangeUnfit(f"{what}: {error}")
     if code in _MISSING:
         return FileNotFoundError(f"{what} does not exist: {error}")
     if status in _REFUSED_STATUSES:

@@ -53,13 +53,17 @@ SELECT 'constraint ' || conname FROM pg_constraint
 WHERE conrelid = %(oid)s AND contype IN ('c', 'f', 'x')
 UNION ALL
 SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid = %(oid)s AND NOT tgisinternal
+UNION ALL
+SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = %(oid)s
 """
 _UNIQUE = """
 SELECT indexrelid::regclass::text, ARRAY(
-    SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey))
+    SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey)),
+    indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
 FROM pg_index
-WHERE indrelid = %s AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+WHERE indrelid = %s AND indisunique
 """
+"""The last column: whether ``ON CONFLICT`` takes the index. Any of them may refuse a row."""
 _BESIDE = """
 SELECT relname::text FROM pg_class
 WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -158,8 +162,8 @@ class Server:
     def _refuse_rules(self, connection: Connection, oid: int, key: RowKey | None) -> None:
         rules = [name for (name,) in connection.execute(_RULES, {"oid": oid})]
         wanted, keyed = set(key.key) if key else None, False
-        for name, columns in connection.execute(_UNIQUE, (oid,)).fetchall():
-            if set(columns) == wanted:
+        for name, columns, is_usable in connection.execute(_UNIQUE, (oid,)).fetchall():
+            if is_usable and set(columns) == wanted:
                 keyed = True
             else:
                 rules.append(f"unique index {name}")

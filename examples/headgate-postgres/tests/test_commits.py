@@ -115,6 +115,8 @@ def test_a_file_that_was_changed_stops_the_sink(world) -> None:
         "ALTER TABLE {} ADD CHECK (number < 0)",
         "ALTER TABLE {} ALTER number TYPE smallint",
         "CREATE UNIQUE INDEX ON {} (number)",
+        "CREATE UNIQUE INDEX ON {} (number) WHERE row > 0",
+        "CREATE RULE odd AS ON INSERT TO {} DO INSTEAD NOTHING",
     ],
 )
 def test_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, rule) -> None:

@@ -123,6 +123,8 @@ def test_what_postgresql_does_not_hold_is_bad() -> None:
         "CREATE TABLE {} (a timestamp(3))",
         "CREATE TABLE {} (a integer CHECK (a > 0))",
         "CREATE TABLE {} (a integer UNIQUE)",
+        "CREATE TABLE {} (a integer); CREATE UNIQUE INDEX ON {} ((a + 1))",
+        "CREATE TABLE {} (a integer); CREATE RULE odd AS ON UPDATE TO {} DO NOTHING",
         "CREATE VIEW {} AS SELECT 1 AS a",
         "CREATE TABLE {} (a integer) PARTITION BY LIST (a)",
         "CREATE TABLE {} (a integer); CREATE TRIGGER odd BEFORE UPDATE ON {} FOR EACH ROW "  # noqa: ISC004
@@ -147,6 +149,9 @@ def test_columns_that_postgresql_fills_itself_are_its_own(world) -> None:
 def test_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
     keyed.sql("ALTER TABLE {} DROP CONSTRAINT " + f"{keyed.wanted.name.partition('.')[2]}_pkey")
     with pytest.raises(TableUnfit, match="no primary key of id"):
+        keyed.kind.file_schema(keyed.wanted)
+    keyed.sql("ALTER TABLE {} ADD PRIMARY KEY (id) DEFERRABLE")  # which no upsert can use
+    with pytest.raises(TableUnfit, match="unique index"):
         keyed.kind.file_schema(keyed.wanted)
 
 

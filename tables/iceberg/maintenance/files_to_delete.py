@@ -52,8 +52,10 @@ class Condemned:
 
     def add(self, files: Iterable[str], metadata_without_them: TableMetadata) -> None:
         """Add files to which no snapshot of ``metadata_without_them`` refers."""
+        judged = {snapshot.snapshot_id for snapshot in metadata_without_them.snapshots}
+        # Files that still wait were judged by an older version: newer snapshots may refer to them.
+        self._judged = self._judged & judged if self._files else judged
         self._files.extend(files)
-        self._judged = {snapshot.snapshot_id for snapshot in metadata_without_them.snapshots}
         self._uuid = str(metadata_without_them.table_uuid)
 
     def delete_within_time(self, table: Table) -> None:

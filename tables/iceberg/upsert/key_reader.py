@@ -21,6 +21,7 @@ from headgate.tables.iceberg.parquet_column_reader import read_column_batches
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, concat_keys
 from headgate.tables.iceberg.upsert.position_deletes import Target
+from headgate.tables.storage.parquet_integrity import raise_if_damaged, read_whole_file
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
@@ -151,7 +152,7 @@ class KeyReader:
     ) -> FileKeys:
         """Read a file that a status names: its records' coordinates are all there.
 
-        Raises ``KeysUnreadable``, and what storage raises.
+        Raises ``KeysUnreadable``, ``FileDamaged``, and what storage raises.
         """
         columns_read = columns.key_file_columns() if is_key_file else columns.row_file_columns()
         keys = self._read_keys(io, path, columns, columns_read)
@@ -175,6 +176,9 @@ class KeyReader:
             ]
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _unreadable_error(path, str(error)) from error
+        except OSError as error:
+            raise_if_damaged(path, error, lambda: read_whole_file(io, path))
+            raise
         return concat_keys(parts)
 
     def _to_file_keys(self, batch: list[Any], columns: Columns) -> FileKeys:

@@ -250,6 +250,13 @@ def test_a_body_that_breaks_off_is_asked_for_again(
         store.get(BUCKET, "cut")
 
 
+def test_the_last_bytes_of_an_empty_object_are_none(store: S3Store, proxy: StoreProxy) -> None:
+    """Amazon refuses the range, where others answer with nothing."""
+    uploading(store, "empty", b"")
+    proxy.refuse("GET", s3_error(416, "InvalidRange"))
+    assert store.read_tail(BUCKET, "empty", 100) == (b"", 0)
+
+
 def test_a_body_that_trickles_is_given_up_in_time(
     store: S3Store, clock: Clock, proxy: StoreProxy
 ) -> None:

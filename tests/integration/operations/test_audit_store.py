@@ -73,13 +73,13 @@ def test_damage_is_found_by_the_one_request(world: IcebergWorld, object_store: O
     table = world.table()
     reader = IcebergReader(table, SinkName("sink"), "main")
     files = reader.live_files()
-    gone, cut, spoilt, *_ = files
+    gone, cut, spoilt, empty, *_ = files
     table.io.delete(gone.path)
-    for file, data in ((cut, b"short"), (spoilt, b"x" * spoilt.size_bytes)):
+    for file, data in ((cut, b"short"), (spoilt, b"x" * spoilt.size_bytes), (empty, b"")):
         with table.io.new_output(file.path).create() as stream:
             stream.write(data)
     findings, damaged = check_live_files(reader, files, lambda *_: None)
-    assert damaged == {gone.path, cut.path, spoilt.path}
+    assert damaged == {gone.path, cut.path, spoilt.path, empty.path}
     assert {finding.what for finding in findings} == {
         "file-missing",
         "file-size",

@@ -22,6 +22,7 @@ from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.audit.source_compare import find_offsets_moved_past
 from headgate.operations.audit.table_checks import find_offset_moves
 from headgate.tables.iceberg.history import read_history
+from headgate.tables.storage.parquet_integrity import footer_size
 
 ARROW_TOPIC = pa.schema([("topic", pa.string())])
 
@@ -236,6 +237,21 @@ def test_a_file_that_was_cut(filled: FilledTable, settings: SinkSettings) -> Non
     path = filled.head_files()[0]
     path.write_bytes(path.read_bytes()[:-10])
     assert "file-size" in found(settings)
+
+
+@pytest.mark.parametrize("what", ["footer", "pages"])
+def test_a_file_of_its_size_that_was_overwritten(
+    filled: FilledTable, settings: SinkSettings, what: str
+) -> None:
+    """pyarrow raises ``OSError`` for damage, too: that is no storage that does not answer."""
+    filled.good_start()
+    path = filled.head_files()[0]
+    content = bytearray(path.read_bytes())
+    footer = len(content) - footer_size(content)
+    begin = footer if what == "footer" else 4
+    content[begin : begin + 60] = bytes(60)
+    path.write_bytes(content)
+    assert "file-unreadable" in found(settings)
 
 
 def test_a_file_with_other_rows_than_claimed(filled: FilledTable, settings: SinkSettings) -> None:

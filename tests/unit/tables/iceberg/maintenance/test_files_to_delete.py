@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema
@@ -85,6 +86,21 @@ def test_deleting_takes_so_long_and_goes_on_the_next_time(
         waiting.delete_within_time(table)
     assert not waiting.has_files
     assert not any(path.exists() for path in paths)
+
+
+def test_a_file_that_waits_is_kept_by_what_refers_to_it_before_others_join_it(
+    local: LocalCatalog,
+) -> None:
+    """Some wait for their turn; then a person adds one of them again, and more snapshots expire."""
+    first, other = files(local, 2)
+    pq.write_table(pa.table({"id": [1]}), first)
+    waiting = judged(local, [first])
+    table = local.catalog.load_table(NAME)
+    table.add_files([f"file://{first}"])
+    waiting.add([f"file://{other}"], table.metadata)
+    waiting.delete_within_time(table)
+    assert first.exists()
+    assert not other.exists()
 
 
 def test_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(

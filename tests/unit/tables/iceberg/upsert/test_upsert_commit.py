@@ -13,7 +13,7 @@ from support.keyed_world import Event, KeyedWorld, keyed_table, rows_of
 from support.local_catalog import local_catalog
 
 from headgate.control_protocol.commit_record import KeyCounts
-from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.errors import LogUnreadable, TableChanged
 from headgate.control_protocol.ports import Unknown
 
 
@@ -60,6 +60,21 @@ def test_key_2_key_files_outlive_an_answer_that_does_not_show_their_commit(
 
     assert world.land(world.again(attempt)) == KeyCounts(deleted=1)
     assert rows_of(world.load().scan().to_arrow()) == world.source.expected_rows()
+    local.catalog.close()
+
+
+def test_key_7_a_live_file_that_is_damaged_inside_stops_the_sink(tmp_path: Path) -> None:
+    """pyarrow raises ``OSError`` for it, as for a store that is to be asked again."""
+    local = local_catalog(tmp_path)
+    world = KeyedWorld.create(local.catalog, 3)
+    world.commit(put(1, 2))
+    (task,) = world.load().scan().plan_files()
+    path = Path(task.file.file_path.removeprefix("file://"))
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(60) + content[64:])
+    world.restart("two")
+    with pytest.raises(LogUnreadable, match=path.name):
+        world.commit(put(1))
     local.catalog.close()
 
 
