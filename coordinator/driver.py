@@ -24,6 +24,7 @@ from headgate.control_protocol.ports import (
     Clock,
     CommitOutcome,
     ControlLog,
+    Landed,
     PrimaryTable,
     SourceTopics,
     TopicState,
@@ -211,6 +212,8 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
     def _answer_look(self, asked: Look) -> Looked:
         world = self._world
         found = answer_look(asked, world, self._start_at, world.clock.wall_ms)
+        if found.secondaries is not None:
+            self._redact_troubles(found.secondaries.troubles)
         if (described := found.sources) is None:
             return found
         topic_id, stamp = world.control_topic_id(), world.stamp()
@@ -229,6 +232,7 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         match action:
             case StageManifests(drafts):
                 pending_commits, troubles = _split_off_errors(secondaries.stage(drafts))
+                self._redact_troubles(troubles)
                 return ManifestsStaged(
                     tuple(
                         pending_commit
@@ -241,14 +245,38 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 delivered: Split[CommitOutcome] = _split_off_errors(
                     secondaries.deliver(deliveries, timeout_ms)
                 )
-                return DeliveriesAnswered(*delivered)
+                outcomes, troubles = delivered
+                self._redact_troubles(troubles)
+                redacted = {name: self._with_reason_redacted(o) for name, o in outcomes.items()}
+                return DeliveriesAnswered(redacted, troubles)
             case ChangeTables(wants):
-                return TablesChanged(secondaries.create_or_change_tables(wants))
+                return TablesChanged(
+                    tuple(
+                        replace(
+                            said,
+                            why=self._redaction(said.why),
+                            failure=self._redaction(said.failure),
+                        )
+                        for said in secondaries.create_or_change_tables(wants)
+                    )
+                )
             case TidyStagedManifests(before, pending):
                 secondaries.delete_undecided_manifests(before, pending)
             case AcknowledgeDelivered(pending_commits):
                 secondaries.delete_delivered_key_files(pending_commits)
         return None
+
+    # A table's trouble is cut to length where it is said, in START and in the table's record: half
+    # a secret would be found by nobody.
+
+    def _redact_troubles(self, troubles: Mapping[str, HeadgateError]) -> None:
+        for error in troubles.values():
+            self._redaction.redact_in_place(error)
+
+    def _with_reason_redacted(self, outcome: CommitOutcome) -> CommitOutcome:
+        if isinstance(outcome, Landed):
+            return outcome
+        return replace(outcome, reason=self._redaction(outcome.reason))
 
     def _on_logged(self, line: LogLine) -> None:
         """Report a failure where people look, once it repeats or lasts."""

@@ -175,6 +175,7 @@ from headgate.coordinator.table_checks import (
     look_before_end,
     note_primary_changes_by_others,
     on_look_at_secondaries,
+    with_tables_asked_for_since,
 )
 from headgate.coordinator.table_suspension import (
     resuming_tables_needing_empty_commit,
@@ -332,8 +333,12 @@ def _retry_failed_call(state: State, now_ms: int) -> Step:
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return ask_look(state, Look(primary=True))
-        case Phase.PREPARING | Phase.COLLECTING if state.call.asked is not None:
-            return state, (state.call.asked,)
+        case Phase.PREPARING if state.call.asked is not None:
+            return ask_look(state, with_tables_asked_for_since(state, state.call.asked))
+        case Phase.COLLECTING:
+            # statuses that came meanwhile may name other tables
+            repeated = replace(state, call=state.call.with_question_answered())
+            return decide_when_ready(repeated, now_ms)
         case Phase.DRAFTING:
             return reread_before_staging(state, now_ms)
         case Phase.DELIVERING:

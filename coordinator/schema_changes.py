@@ -132,13 +132,26 @@ def ask_for_table_changes(state: State) -> Step:
     """SCHEMA-3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
-        return enter_phase(state, Phase.EVOLVING), (
-            ChangeTables(join_proposals_by_table(term.changes.proposals)),
-        )
+        return _ask_for_changes_of_open_tables(state)
     columns = reduce(
         unify_columns, (each.proposal.columns for each in term.changes.proposals), Struct()
     )
     return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.primary.view, columns),)
+
+
+def _ask_for_changes_of_open_tables(state: State) -> Step:
+    """SUSPEND-2: forget what was asked of suspended tables; their records need nothing of them."""
+    term = term_of(state)
+    waiting = tuple(
+        each
+        for each in term.changes.proposals
+        if each.proposal.table not in term.suspensions.suspended
+    )
+    term = replace(term, changes=replace(term.changes, proposals=waiting))
+    if not waiting:
+        return replace(state, term=term).with_deadline(Timer.CHANGES, None), ()
+    asking = enter_phase(state, Phase.EVOLVING, term=term)
+    return asking, (ChangeTables(join_proposals_by_table(waiting)),)
 
 
 def join_proposals_by_table(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:

@@ -30,6 +30,7 @@ from headgate.coordinator.table_suspension import (
     find_table_trouble,
     resume_requested_tables,
     resuming_tables_without_pending,
+    stop_resuming_troubled_tables,
     suspend_or_forget_tables,
     tables_of_term_to_suspend_if_missing,
 )
@@ -54,6 +55,12 @@ def look_before_end(state: State, now_ms: int) -> Step:
     filled = tables_of_term_to_suspend_if_missing(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
     return ask_look(preparing, Look(looks, wanted, filled, sources=True))
+
+
+def with_tables_asked_for_since(state: State, question: Look) -> Look:
+    """Return the question with the suspended tables that a person named while it was repeated."""
+    asked = sorted(term_of(state).suspensions.resume_asked)
+    return replace(question, tables=tuple(dict.fromkeys((*question.tables, *asked))))
 
 
 def note_primary_changes_by_others(state: State, view: TableView) -> State:
@@ -86,6 +93,7 @@ def on_look_at_secondaries(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Note what tags and heads of secondary tables show of others' work."""
     state, tells = resume_requested_tables(state, given, now_ms)
+    state, stopped = stop_resuming_troubled_tables(state, given.troubles, now_ms)
     state, suspended = suspend_or_forget_tables(
         state, find_missing_filled_tables(state, given), now_ms
     )
@@ -109,7 +117,7 @@ def on_look_at_secondaries(
             delivery=before.delivery.with_secondaries(secondaries),
         ),
     )
-    return with_looked_at_tables_adopted(looked, given), (*tells, *suspended)
+    return with_looked_at_tables_adopted(looked, given), (*tells, *stopped, *suspended)
 
 
 def _have_others_moved_branch(known: TableView, found: TableView) -> bool:

@@ -234,9 +234,33 @@ def suspend_troubled_tables(
     reads = _count_refused_access(known.reads, refused, asked, term.delivery.pending)
     state = _with_refused_access(state, replace(known, reads=reads))
     early = {n for n in refused if reads[n].times < REFUSALS_MAX}
-    return suspend_or_forget_tables(
+    state, stopped = stop_resuming_troubled_tables(state, given.troubles, now_ms)
+    state, tells = suspend_or_forget_tables(
         state, {n: e for n, e in troubles.items() if n not in early}, now_ms
     )
+    return state, (*stopped, *tells)
+
+
+def stop_resuming_troubled_tables(
+    state: State, troubles: Troubles, now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """SUSPEND-5: suspend resuming tables again that are gone, or cannot be read.
+
+    A person who asks for one that is resuming is not heard: it would be so for ever.
+    """
+    term, wall_ms = term_of(state), max(0, state.wall_ms(now_ms))
+    found = {
+        name: Suspended(name, f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX], wall_ms)
+        for name, error in troubles.items()
+        if (known := term.suspensions.suspended.get(name))
+        and known.resuming
+        and not isinstance(error, MissingRights)
+    }
+    if not found:
+        return state, ()
+    suspended = {**term.suspensions.suspended, **found}
+    term = replace(term, suspensions=replace(term.suspensions, suspended=suspended))
+    return replace(state, term=term), suspended_tables_log_lines(found)
 
 
 def suspend_undeliverable_tables(
@@ -389,7 +413,8 @@ def suspend_overdue_tables(
     """SUSPEND-3: suspend tables that have received nothing for too long; if too many pending
     commits wait, those for which most do.
 
-    That is a table that cannot be read now, or that was just delivered to and does not show it.
+    That is a table that cannot be read now, or that was just delivered to and does not show it; one
+    that is resuming only where END waits for it, for its pending commits are old by nature.
     Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
     number of pending commits.
     """
@@ -400,20 +425,16 @@ def suspend_overdue_tables(
     weary = {
         d.table
         for d in find_overdue_commits(pending, wall_ms, state.settings.claim_age_max_ms // 2)
-    }
+    } - term.suspensions.suspended.keys()
     if too_many_pending:
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
-        weary |= most if len(most) + len(term.suspensions.suspended) <= SUSPENDED_MAX else set()
+        weary |= most if len(most | term.suspensions.suspended.keys()) <= SUSPENDED_MAX else set()
     helpless = {
         n for n in weary if n not in named and (n not in given.views or term.delivery.asked)
     }
     why = "could not be delivered for so long that its pending commits pile up, or will expire"
-    return suspend_or_forget_tables(
-        state,
-        {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspensions.suspended},
-        now_ms,
-    )
+    return suspend_or_forget_tables(state, {n: Unreachable(f"{n} {why}") for n in helpless}, now_ms)
 
 
 def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State:

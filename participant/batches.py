@@ -559,7 +559,8 @@ def _is_empty_but_not_known_idle(
     idle.
 
     A partition that cannot be asked now, or waits for room, is not idle; nor is one whose end was
-    seen before an earlier END. A paused sink asks nothing: nobody knows what waits.
+    seen before an earlier END, or of which is told before END, as it is given up. A paused sink
+    asks nothing: nobody knows what waits.
     """
     writing = state.term.writing
     if not written.range.is_empty or writing is None or partition not in writing.fixed:
@@ -567,7 +568,7 @@ def _is_empty_but_not_known_idle(
     # An empty range says "idle" only if the end was seen in the very transaction that it answers.
     # Records that came since an earlier look would be older than the valid-through that the
     # coordinator concludes from "idle": the table would be called complete without them.
-    answers = state.term.ended <= writing.number
+    answers = state.term.ended == writing.number
     seen = partition in state.source.looked and answers and not state.term.paused
     return not seen or state.source.ends.get(partition, 0) > written.range.end
 

@@ -99,9 +99,9 @@ from headgate.participant.inputs_and_actions import (
 from headgate.participant.schema_proposals import (
     drop_or_renumber_proposals,
     ends_of_repeated_batch,
-    forget_answers_on_suspended,
     forget_expired_refusals,
     forget_proposals_and_answers,
+    forget_suspended_tables,
     log_newly_ignored_fields,
     on_batch_needs,
     on_own_proposal,
@@ -414,6 +414,7 @@ def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
     # has no such order of its own: an old START would answer needs, pause or go on once more.
     if number <= (newest.number if newest else state.term.answered):
         return state  # a repetition
+    state = forget_suspended_tables(state, start.suspended)
     if state.needs.open:
         state = drop_or_renumber_proposals(state, start)
     state = with_paused(state, paused=start.paused)
@@ -429,8 +430,7 @@ def _on_end(state: State, number: TransactionNumber) -> Step:
 def _on_settlement(state: State, settlement: Settlement) -> Step:
     state = apply_settlement(state, settlement.offsets, settlement.settled_to)
     state = with_suspended_tables(state, settlement.suspended)
-    if state.needs.answers:
-        state = forget_answers_on_suspended(state, settlement.suspended)
+    state = forget_suspended_tables(state, settlement.suspended)
     return state, _copy_offsets_to_group(state, settlement)
 
 

@@ -181,10 +181,13 @@ def forget_expired_refusals(state: State, now_ms: int) -> State:
     return replace(state, needs=replace(state.needs, answers=kept))
 
 
-def forget_answers_on_suspended(state: State, suspended: Mapping[str, str]) -> State:
-    """SUSPEND-2: forget what TABLES said of tables that are suspended since."""
+def forget_suspended_tables(state: State, suspended: Mapping[str, str]) -> State:
+    """SUSPEND-2: forget what was asked, and what TABLES said, of tables that are suspended
+    since."""
     kept = {name: said for name, said in state.needs.answers.items() if name not in suspended}
-    return replace(state, needs=replace(state.needs, answers=kept))
+    # their records are diverted, and nobody may be able to answer
+    still = tuple(need for need in state.needs.open if need.proposal.table not in suspended)
+    return replace(state, needs=replace(state.needs, answers=kept, open=still))
 
 
 def forget_proposals_and_answers(state: State) -> State:

@@ -9,7 +9,7 @@ from protocol.participating import SETTINGS, Participant, claimed, started
 from protocol.values import BOB, P0, P1, P2, gain, offsets
 
 from headgate.control_protocol.events import Pause
-from headgate.participant.inputs_and_actions import ReadEndOffsets
+from headgate.participant.inputs_and_actions import ReadEndOffsets, ReleaseRequested
 from headgate.participant.state import Phase
 
 AT = offsets(10, 20)
@@ -219,3 +219,15 @@ def test_one_answer_to_several_ends_calls_nothing_idle() -> None:
 
     assert claimed(participant.status) == {P0: (10, 110), P1: (20, 20)}
     assert participant.status.unknown == {P1}
+
+
+def test_what_is_said_before_end_calls_nothing_idle() -> None:
+    """Records may come until END: nobody may take the table for complete beyond them."""
+    participant = Participant.writing(offsets(10, 20, 30))
+    participant.writes({P0: 110, P1: 20, P2: 30})
+    participant.source_ends({P0: 110, P1: 20, P2: 30})
+    participant.given(ReleaseRequested(frozenset({P1})))
+    assert claimed(participant.status) == {P0: (10, 110), P1: (20, 20), P2: (30, 30)}
+    assert participant.status.unknown == {P1, P2}
+    participant.hears_itself()
+    assert participant.answers(1, {P0: 110, P2: 30}).unknown == frozenset()

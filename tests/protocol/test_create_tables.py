@@ -5,15 +5,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.following import deciding, secondary
 from protocol.participating import SETTINGS as PARTICIPANT
-from protocol.participating import Participant, claimed
+from protocol.participating import Participant, claimed, started
 from protocol.values import ALICE, BOB, P0, P1, SINK, TABLE, offsets, proposal, view
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.events import Answer, Destination, Proposal, Tables, TableStart
-from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.errors import MissingRights
+from headgate.control_protocol.events import (
+    AckCommit,
+    Answer,
+    Destination,
+    Proposal,
+    Tables,
+    TableStart,
+)
+from headgate.control_protocol.identifiers import ControlOffset, Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchNeeds, Changed, TableNeed, Want
 from headgate.control_protocol.schema_evolution import Refusal
@@ -25,6 +34,8 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS, WANTS_MAX
+from headgate.coordinator.state import Timer
+from headgate.coordinator.table_suspension import suspend_or_forget_tables
 from headgate.participant.inputs_and_actions import BatchEnded, ReadEndOffsets
 from headgate.participant.schema_proposals import ANSWERS_MAX, REFUSED_MS, WAIT_MS
 
@@ -170,6 +181,25 @@ def test_schema_2_what_is_asked_for_again_joins_what_waits() -> None:
     assert len(participant.state.needs.open) == 1
 
 
+@pytest.mark.parametrize("said_by", ["settlement", "start"])
+def test_suspend_2_nothing_waits_for_a_table_that_is_suspended_since(said_by: str) -> None:
+    """Nobody would ever answer: its records, and all behind them, would wait for ever."""
+    participant = in_need(need(ORDERS, {P0: 12}, "uuid-o", TIP), need(CLICKS, {P1: 30}))
+    participant.hears_itself()
+    suspended = {ORDERS: "HG-103 forbidden"}
+    place = participant.next_offset
+    start = replace(started(2, offsets(10, 20), 1, place), suspended=suspended)
+    ack = AckCommit(ControlOffset(place), offsets(10, 20), suspended=suspended)
+    said = {"settlement": ack, "start": start}[said_by]
+    participant.hears(said, transaction=2)
+    assert [each.proposal.table for each in participant.state.needs.open] == [CLICKS]
+    participant.waits(WAIT_MS)
+    participant.source_ends({P0: 100, P1: 100})
+    (batch,) = participant.submitted
+    assert batch.ranges == {P0: OffsetRange(10, 100), P1: OffsetRange(20, 30)}
+    assert batch.suspended == suspended
+
+
 # ------------------------------------------------------------------------------- the coordinator
 
 
@@ -251,6 +281,22 @@ def test_schema_8_what_nobody_knows_is_asked_for_again_and_the_rest_is_answered(
     assert coordinator.phase is Phase.OPEN
     coordinator.waits(SETTINGS.retry_backoff_ms)
     assert [want.at.table for want in coordinator.only(ChangeTables).wants] == [CLICKS]
+
+
+def test_suspend_2_nothing_is_asked_for_of_a_table_that_is_suspended_since() -> None:
+    coordinator = opened((ALICE, asks(1, uuid="uuid-o")), (ALICE, asks(2, CLICKS)))
+    changes(coordinator, *(Changed(name, failure="HG-103 no") for name in (ORDERS, CLICKS)))
+    for left in ([CLICKS], []):
+        state, _ = suspend_or_forget_tables(
+            coordinator.state, {ORDERS if left else CLICKS: MissingRights("no")}, 0
+        )
+        coordinator.state = state
+        coordinator.waits(SETTINGS.retry_backoff_max_ms)
+        assert [w.at.table for each in coordinator.all(ChangeTables) for w in each.wants] == left
+        if left:
+            changes(coordinator, Changed(CLICKS, failure="HG-103 no"))
+    assert coordinator.phase is Phase.OPEN
+    assert Timer.CHANGES not in coordinator.state.deadlines
 
 
 def test_schema_4_commits_go_on_while_no_table_can_be_made() -> None:

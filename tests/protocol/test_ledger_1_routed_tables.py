@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.following import PRIMARY, deciding, pending, secondary
-from protocol.values import ALICE, P0, P1, SINK, TABLE, data_file, folder, offsets, view
+from protocol.values import ALICE, BOB, P0, P1, SINK, TABLE, data_file, folder, offsets, view
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
@@ -147,6 +147,23 @@ def test_where_it_cannot_be_asked_it_is_asked_again() -> None:
     made.given(CallFailed("no catalog"))
     made.waits(SETTINGS.retry_backoff_max_ms)
     assert made.reads_tables == (ORDERS,)
+
+
+def test_a_table_that_is_named_while_others_are_asked_again_is_asked_for_as_well() -> None:
+    """Else its status would be refused: it cannot be read, as nobody tried to."""
+    made = collecting()
+    announces(made)
+    made.given(CallFailed("no answer"))
+    clicks = replace(table("uuid-clicks"), table="lake.clicks", location="s3://lake.clicks")
+    path = f"s3://lake.clicks/data/headgate/{SINK}/{EPOCH}-c1/1/2.parquet"
+    of_clicks = (TableStatus("lake.clicks", (data_file(path, 2),), "uuid-clicks", 2),)
+    claims = {P1: WrittenRange(OffsetRange(20, 22), 2)}
+    made.hears(WriteStatus(1, claims, of_clicks), BOB, transaction=1)
+    made.waits(SETTINGS.retry_backoff_ms)
+    assert made.reads_tables == ("lake.clicks", ORDERS)
+    reads(made, table(), clicks)
+    assert settlement(made).offsets == offsets(13, 22)
+    assert settlement(made).reason == ""
 
 
 @pytest.mark.parametrize("found", [(), (table(uuid="uuid-another"),)])

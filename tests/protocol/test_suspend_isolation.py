@@ -537,6 +537,54 @@ def test_suspend_5_what_still_has_trouble_stays_suspended_and_says_why(
     assert made.term.suspensions.suspended[ORDERS].since_ms > 0
 
 
+def test_suspend_5_one_that_is_asked_for_while_a_look_is_repeated_is_looked_at_too() -> None:
+    """Else it would stay suspended since it "cannot be reached", as nobody tried to."""
+    made = ledgers(suspended=(DROPPED, replace(DROPPED, table=CLICKS)))
+    asks(made, ORDERS)
+    made.pending = None
+    made.given(CallFailed("no broker answers"))
+    made.hears(Resume((CLICKS,)), BOB, epoch=EPOCH)
+    made.waits(SETTINGS.retry_backoff_ms)
+    assert set(made.reads_tables) == {ORDERS, CLICKS}
+    reads(made, table(), table(CLICKS, f"uuid-{CLICKS}"))
+    assert not made.term.suspensions.suspended
+
+
+@pytest.mark.parametrize("owing", [True, False])
+def test_suspend_5_one_that_goes_while_it_is_resuming_stays_suspended_and_may_be_resumed(
+    *, owing: bool
+) -> None:
+    """A RESUME of a table that is resuming already says nothing: it would be so for ever."""
+    resumed = Suspended(ORDERS, "HG-103 no rights", resuming=True)
+    made = ledgers(*([pending(EPOCH - 1, 4)] if owing else []), suspended=(resumed,))
+    if owing:
+        made.until(Phase.DELIVERING)
+        reads(made, secondary(ASIDE), troubles={ORDERS: GONE})
+    else:
+        made.until(Phase.PREPARING)
+        reads(made, secondary(ASIDE), troubles={ORDERS: GONE})
+    assert made.term.suspensions.suspended[ORDERS].why == f"HG-102 {GONE.message}"
+    assert f"{ORDERS} is suspended" in made.told
+    asks(made, ORDERS)
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_suspend_5_one_that_owes_too_much_and_takes_nothing_holds_up_no_others(
+    *, read: bool
+) -> None:
+    resumed = replace(DROPPED, resuming=True)
+    made = ledgers(*(pending(EPOCH - 1, 4) for _ in range(200)), suspended=(resumed,))
+    made.until(Phase.DELIVERING)
+    reads(made, secondary(ASIDE), *([table()] if read else []))
+    if read:
+        made.given(DeliveriesAnswered({ORDERS: Unknown("no answer in time")}))
+        reads(made, secondary(ASIDE), table())
+    assert made.phase is Phase.OPEN
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-401")
+    assert not made.term.suspensions.suspended[ORDERS].resuming
+    assert len(made.term.delivery.pending) == 200
+
+
 def test_suspend_5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_pending_expires() -> (
     None
 ):

@@ -7,14 +7,24 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
-from protocol.values import P0
+from protocol.values import ALICE, P0, record, view
 
-from headgate.control_protocol.errors import StopSink
-from headgate.control_protocol.events import AbortCommit
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.errors import MissingRights, StopSink
+from headgate.control_protocol.events import AbortCommit, Destination
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
 from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Stop
 from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Staging,
+    TableView,
+    Unknown,
+    Want,
+)
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.testing import (
     CommitFault,
@@ -27,7 +37,15 @@ from headgate.control_protocol.testing import (
     FakeTopics,
 )
 from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
+from headgate.coordinator.inputs_and_actions import (
+    Action,
+    ChangeTables,
+    DeliverPendingCommits,
+    Look,
+    StageManifests,
+)
 from headgate.coordinator.phases import Phase
+from headgate.tables.concurrent_secondary_tables import SecondaryTables
 
 
 def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,6 +159,47 @@ def test_a_coordinators_stop_and_its_events_are_redacted() -> None:
     (said,) = driver._make_envelopes(OutgoingEvent(Epoch(1), TransactionNumber(1), aborted))
     assert isinstance(said.event, AbortCommit)
     assert said.event.reason == "no log-in with ***"
+
+
+class _Forbidden:
+    """A table whose catalog repeats in its answers what it was sent."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def read(self) -> TableView:
+        raise MissingRights(f"{self._name}: no rights for sesame-open")
+
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
+        raise MissingRights(f"{staging.table.table}: no rights for sesame-open")
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        return Unknown(f"{attempt.base.table}: no rights for sesame-open", rights=True)
+
+
+@pytest.mark.parametrize("asks", ["look", "stage", "deliver", "change"])
+def test_what_a_suspension_will_say_is_redacted_before_it_is_cut(asks: str) -> None:
+    """START and the table's record repeat it; half a secret would be found by nobody."""
+    clock, table = FakeClock(), replace(view(None), table="lake.orders")
+    world = World(
+        FakeLog(FakeLogServer(clock)),
+        FakeTable(FakeCatalog(), IDENTITY.sink),
+        FakeTopics(FakeSource(), ()),
+        clock,
+        redaction=Redaction(frozenset({"sesame-open"})),
+        secondaries=SecondaryTables(_Forbidden, threads=False, required=()),  # type: ignore[arg-type]
+    )
+    decided = record(1, 1, Offsets())
+    attempt = CommitAttempt(table, decided)
+    asked: dict[str, Action] = {
+        "look": Look(tables=(table.table,)),
+        "stage": StageManifests((Staging(table, decided.transaction, ALICE, ()),)),
+        "deliver": DeliverPendingCommits((attempt,), 1_000),
+        "change": ChangeTables((Want(Destination(table.table, table.uuid), Struct()),)),
+    }
+    answer = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())._execute(asked[asks])
+    assert "no rights for ***" in str(answer)
+    assert "sesame" not in str(answer)
 
 
 @pytest.mark.parametrize(("start_at", "offset"), [("earliest", 2), ("latest", 9), (70, 6)])
