@@ -499,7 +499,7 @@ def test_expiry_3_maintain_says_what_expired_and_what_did_not(make: Make, tmp_pa
     assert (said.exit_code, json.loads(said.output)[0]["expired_rows"]) == (0, 2)
     assert_left(sink, 1)
     whole = CliRunner().invoke(main, ["maintain", str(file), "--json"])
-    assert json.loads(whole.output)[0]["left"][0] == "1 rows have no value in at, and never expire"
+    assert json.loads(whole.output)[0]["left"][0] == "1 row without a value in at will never expire"
     sink.table.update_schema().delete_column("at").commit()
     failed = CliRunner().invoke(main, asked)
     assert (failed.exit_code, "has no column 'at'" in failed.output) == (3, True), failed.output
