@@ -174,7 +174,6 @@ def _require_unknown_fields_policy_supported(
 _SINK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOPIC_CHARACTERS = "use 1 to 249 of the letters A to Z, digits, '.', '_' and '-'"
-_KAFKAS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _MASTER = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://.+|yarn|k8s://.+")
 _REMOTE = re.compile(r"local(\[.+\])?|sc://[^/]+.*")
 _DURATION_MS_MAX = 366 * 24 * 3_600_000
@@ -286,7 +285,7 @@ def _require_valid_names(settings: SinkSections) -> None:
                 f"{topic!r} is neither a Kafka topic nor a pattern",
                 f'patterns begin with "^"; else {_TOPIC_CHARACTERS}',
             )
-    if kafkas := sorted({*source.topics, settings.control.topic} & _KAFKAS_OWN):
+    if kafkas := sorted({*source.topics, settings.control.topic} & kafka_keys.TOPICS_OF_KAFKA):
         _raise_wrong_setting(f"{kafkas[0]} is a topic of Kafka's own", "name a topic of yours")
     if source.group_id != source.group_id.strip() or not source.group_id.isprintable():
         _raise_wrong_setting(
@@ -295,13 +294,24 @@ def _require_valid_names(settings: SinkSections) -> None:
         )
     if len(set(source.topics)) < len(source.topics):
         _raise_wrong_setting("source.topics names a topic twice", "name each topic once")
-    if settings.control.topic in source.topics:
-        _raise_wrong_setting(
-            f"control.topic {settings.control.topic!r} is also a source topic",
-            "give the control topic a name of its own",
-        )
+    _require_control_topic_is_no_source(source.topics, settings.control.topic)
     if source.start_at not in ("earliest", "latest"):
         assert source.start_at_ms is not None  # the property raises for an invalid time
+
+
+def _require_control_topic_is_no_source(topics: Iterable[str], control: str) -> None:
+    """Refuse a sink that would read its own events, and say more of each, for ever."""
+    if control in topics:
+        _raise_wrong_setting(
+            f"control.topic {control!r} is also a source topic",
+            "give the control topic a name of its own",
+        )
+    for pattern in (topic for topic in topics if topic.startswith("^")):
+        if re.search(pattern, control):
+            _raise_wrong_setting(
+                f"the source's pattern {pattern!r} matches control.topic {control!r}",
+                f"leave it out: a pattern may begin with ^(?!{control}$)",
+            )
 
 
 def require_valid_signing_keys(section: str, key: Secret, accepted: Secret) -> None:

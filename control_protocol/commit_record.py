@@ -330,6 +330,7 @@ class CommitRecord:
             topic_ids=earlier.topic_ids,
             recreated_topics=earlier.recreated_topics,
             valid_through_ms=earlier.valid_through_ms,
+            cohorts=earlier.cohorts,
         )
 
     def next_with_batch(

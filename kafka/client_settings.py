@@ -12,6 +12,9 @@ from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
 
+TOPICS_OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""No source, though a pattern matches them: every commit of an offset would be a record to read."""
+
 _CONSUMERS_ONLY = frozenset(
     {
         "check.crcs",

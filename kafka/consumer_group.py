@@ -9,7 +9,9 @@ works on what.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
 
@@ -28,6 +30,7 @@ from headgate.kafka.client_settings import (
 )
 from headgate.kafka.clients import is_fatal_error, new_admin, new_consumer
 from headgate.kafka.error_codes import NO_RIGHTS
+from headgate.kafka.source_topics import named_and_matching_topics
 
 log = redacted_logger(__name__)
 
@@ -36,8 +39,9 @@ GroupProtocol = Literal["classic", "consumer"]
 REQUEST_TIMEOUT_S = 10.0
 _NO_LEADER = -1
 
+_REFRESH = "topic.metadata.refresh.interval.ms"
 _DEFAULTS = {
-    "topic.metadata.refresh.interval.ms": 30_000,  # how soon an added partition is noticed
+    _REFRESH: 30_000,  # how soon an added partition is noticed, and a topic that a pattern matches
 }
 
 _FIXED = {
@@ -95,12 +99,20 @@ class KafkaGroupMember:
             )
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
+        self._topics = _TopicsToSubscribe(topics, self._list_topic_names, int(config[_REFRESH]))
+        self._subscribe(self._topics.first_look())
+
+    def _subscribe(self, topics: list[str]) -> None:
         self._consumer.subscribe(
-            list(topics),
+            topics,
             on_assign=self._on_assigned,
             on_revoke=self._on_revoked,
             on_lost=self._on_lost,
         )
+
+    def _list_topic_names(self) -> Iterable[str]:
+        names: Iterable[str] = self._admin.list_topics(timeout=self._request_timeout_s).topics
+        return names
 
     def poll(self, timeout_ms: int) -> None:
         """Serve the membership for ``timeout_ms``; raises what ``on_revoke`` raised.
@@ -109,6 +121,8 @@ class KafkaGroupMember:
         until the next: others may have worked on it in between, so its owner must see the gap.
         """
         self._given_up.clear()
+        if topics := self._topics.poll_changed():
+            self._subscribe(topics)
         try:
             message = self._consumer.poll(timeout_ms / 1000)
         finally:
@@ -231,6 +245,63 @@ class KafkaGroupMember:
             consumer.incremental_unassign(leaving)
         else:
             consumer.unassign()
+
+
+class _TopicsToSubscribe:
+    """The topics by their names: a pattern that is subscribed would be read in another way than the
+    coordinator does, and partitions be waited for that nobody has.
+
+    Looks for topics that are new in a thread of its own: no poll waits for it.
+    """
+
+    def __init__(
+        self, topics: Sequence[str], list_names: Callable[[], Iterable[str]], refresh_ms: int
+    ) -> None:
+        self._wanted = tuple(topics)
+        self._list_names = list_names
+        self._refresh_s = (refresh_ms if refresh_ms > 0 else _DEFAULTS[_REFRESH]) / 1000
+        self._known: list[str] = []
+        self._looking: Future[list[str]] | None = None
+        self._due_s = 0.0
+
+    def first_look(self) -> list[str]:
+        """Return them now; without an answer those that have names, and the others soon."""
+        try:
+            self._known = self._look()
+            self._due_s = time.monotonic() + self._refresh_s
+        except kafka.KafkaException:
+            self._known = named_and_matching_topics(self._wanted, list)
+        return self._known
+
+    def poll_changed(self) -> list[str] | None:
+        """Return them if they are others than before."""
+        if self._looking is None:
+            if time.monotonic() >= self._due_s and any(t.startswith("^") for t in self._wanted):
+                self._looking = Future()
+                threading.Thread(
+                    target=self._look_into,
+                    args=[self._looking],
+                    name="headgate-topics",
+                    daemon=True,
+                ).start()
+            return None
+        if not self._looking.done():
+            return None
+        answer, self._looking = self._looking, None
+        self._due_s = time.monotonic() + self._refresh_s
+        if answer.exception() is not None or answer.result() == self._known:
+            return None
+        self._known = answer.result()
+        return self._known
+
+    def _look(self) -> list[str]:
+        return named_and_matching_topics(self._wanted, self._list_names)
+
+    def _look_into(self, answer: Future[list[str]]) -> None:
+        try:
+            answer.set_result(self._look())
+        except Exception as error:  # noqa: BLE001 - it is asked again, whatever it was
+            answer.set_exception(error)
 
 
 def require_accepted_group_settings(

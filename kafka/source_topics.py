@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
@@ -15,7 +15,11 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.kafka.client_settings import settings_error, settings_for_offset_queries
+from headgate.kafka.client_settings import (
+    TOPICS_OF_KAFKA,
+    settings_error,
+    settings_for_offset_queries,
+)
 from headgate.kafka.clients import new_admin
 from headgate.kafka.error_codes import NO_RIGHTS
 from headgate.kafka.group_offsets import read_offsets_with_metadata
@@ -149,14 +153,7 @@ class KafkaSourceTopics:
         return topics
 
     def _named_and_matching_topics(self) -> list[str]:
-        patterns = [re.compile(topic) for topic in self._topics if topic.startswith("^")]
-        named = [topic for topic in self._topics if not topic.startswith("^")]
-        if not patterns:
-            return named
-        matching = {
-            t for t in self._list_topics() if any(pattern.search(t) for pattern in patterns)
-        }
-        return [*named, *sorted(matching - set(named))]
+        return named_and_matching_topics(self._topics, self._list_topics)
 
     def _list_offsets(
         self, partitions: Sequence[TopicPartition], spec: OffsetSpec
@@ -186,6 +183,21 @@ class KafkaSourceTopics:
             return future.result()
         except kafka.KafkaException as error:
             raise _translate_error(what, error) from error
+
+
+def named_and_matching_topics(
+    topics: Sequence[str], list_existing: Callable[[], Iterable[str]]
+) -> list[str]:
+    """Return the topics that are named, and the existing ones that a pattern matches.
+
+    Everybody has to ask here: librdkafka, and brokers (KIP-848), read patterns in other ways.
+    """
+    patterns = [re.compile(topic) for topic in topics if topic.startswith("^")]
+    named = [topic for topic in topics if not topic.startswith("^")]
+    if not patterns:
+        return named
+    matching = {t for t in list_existing() if any(pattern.search(t) for pattern in patterns)}
+    return [*named, *sorted(matching - TOPICS_OF_KAFKA - set(named))]
 
 
 class _TopicMissing(Unreachable):

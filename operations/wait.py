@@ -19,14 +19,16 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
     TableMissing,
-    Unreachable,
     type_and_first_line_of,
 )
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.operations.access.kafka_connection import open_reachable_source_topics
-from headgate.operations.access.tables import open_tables_for_reading
+from headgate.operations.access.kafka_connection import (
+    open_reachable_source_topics,
+    require_every_partition_led,
+)
+from headgate.operations.access.tables import names_in_ledger, open_tables_for_reading
 from headgate.runtime.wall_clock import format_utc
 
 LOOKED_AT_S = 2.0
@@ -69,14 +71,7 @@ def read_topics(settings: SinkSettings) -> Topics:
     """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
     with open_reachable_source_topics(settings) as topics:
         described = topics.describe()
-    # The end of a log that nobody leads is not known, so nothing can be said to have reached it.
-    if silent := [
-        f"{name}/{at}" for name, topic in described.items() for at in sorted(topic.silent)
-    ]:
-        raise Unreachable(
-            f"no broker leads {', '.join(silent)}: how far they must be read is not known",
-            "try again once every partition has a leader",
-        )
+    require_every_partition_led(described)
     return described
 
 
@@ -105,6 +100,9 @@ def _describe_tables_behind(
     try:
         with open_tables_for_reading(settings) as tables:
             record = tables.reader.view().record
+            filled = (
+                names_in_ledger(tables, tables.reader.history()) if settings.tables else set[str]()
+            )
     except TableMissing as error:
         yield error.message
         return
@@ -117,6 +115,8 @@ def _describe_tables_behind(
         from headgate.operations.many_tables.list import list_tables
 
         for each in list_tables(settings).tables:
+            if each.state == "missing" and each.table not in filled:
+                continue  # a topic names it, and no record of that came
             text = _describe_table_if_behind(each.table, each.valid_through_ms, through_ms)
             if text and not (each.state == "open" and each.pending_rows == 0):
                 yield text if each.state == "open" else f"{text} ({each.state}: {each.reason})"

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.errors import MissingRights
+from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.message_encoding import REFUSED, Skipped, SkipReason
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
 from headgate.kafka.cluster_queries import (
     ANSWER_S_MAX,
     Cluster,
@@ -44,6 +45,16 @@ def open_reachable_source_topics(settings: SinkSettings) -> Iterator[KafkaSource
         yield topics
     finally:
         topics.close()
+
+
+def require_every_partition_led(topics: Mapping[str, TopicState]) -> None:
+    """Raise ``Unreachable`` while a partition has no leader: where its log begins and ends is not
+    known, and whoever leaves it out finds it at its log's begin later."""
+    if silent := [f"{name}/{n}" for name, topic in topics.items() for n in sorted(topic.silent)]:
+        raise Unreachable(
+            f"no broker leads {', '.join(silent)}: where the log ends is not known",
+            "try again once every partition has a leader",
+        )
 
 
 def find_offsets_with_records(

@@ -16,7 +16,10 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
-from headgate.operations.access.kafka_connection import open_reachable_source_topics
+from headgate.operations.access.kafka_connection import (
+    open_reachable_source_topics,
+    require_every_partition_led,
+)
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import make_first_record
 from headgate.operations.control.set_offsets import (
@@ -36,8 +39,8 @@ def plan_group_offsets_creating_table(
     """Plan to go on where the group is; ``maps`` say which partition of the sink is which of its.
 
     A missing table that the sink may create is created, empty: the claim needs one. Raises as
-    ``plan_offset_moves``, and ``ConfigurationError`` for a group that is at work or has no offsets
-    there.
+    ``plan_offset_moves``, ``ConfigurationError`` for a group that is at work or has no offsets
+    there, and ``Unreachable`` while a partition has no leader.
     """
     require_no_running_participants(settings)
     if members := Cluster(settings.kafka).describe_group(group).members:
@@ -47,6 +50,7 @@ def plan_group_offsets_creating_table(
         )
     with open_reachable_source_topics(settings) as source:
         topics = source.describe()
+    require_every_partition_led(topics)  # one left out would not begin where the group is
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
     offsets = _read_offsets_by_sink_partition(
         settings.kafka, group, places, _group_partition_by_sink_partition(maps, places)

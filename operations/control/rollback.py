@@ -45,7 +45,10 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.spark_batch_decision import without_query_offset
 from headgate.control_protocol.table_format import RollbackSnapshot, TableSnapshot, TableSnapshots
-from headgate.operations.access.kafka_connection import open_reachable_source_topics
+from headgate.operations.access.kafka_connection import (
+    open_reachable_source_topics,
+    require_every_partition_led,
+)
 from headgate.operations.access.tables import open_primary, open_tagged_and_known_tables
 from headgate.operations.control.deleted_rows_guard import (
     BRING_BACK_HINT,
@@ -375,7 +378,9 @@ def make_rollback_branches(settings: SinkSettings, plan: RollbackPlan, branch: s
 def require_source_holds_records_after(
     record: CommitRecord, topics: Mapping[str, TopicState]
 ) -> None:
-    """Raise ``ConfigurationError`` if the source has lost what would be read again."""
+    """Raise ``ConfigurationError`` if the source has lost what would be read again, and
+    ``Unreachable`` while a partition has no leader."""
+    require_every_partition_led(topics)
     for at, offset in sorted(without_query_offset(record.offsets).items()):  # QUERY-2
         topic = topics.get(at.topic)
         log = topic.partitions.get(at.partition) if topic else None

@@ -27,7 +27,10 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.coordinator.recovery import valid_through_of_claim
-from headgate.operations.access.kafka_connection import open_reachable_source_topics
+from headgate.operations.access.kafka_connection import (
+    open_reachable_source_topics,
+    require_every_partition_led,
+)
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.deleted_rows_guard import require_deleted_not_read_again
 from headgate.operations.control.operator_claim import (
@@ -118,9 +121,11 @@ def plan_offset_moves(
         partitions = _expand_to_partitions(parsed, described, topics.offsets_at)
     anew = frozenset[str]()
     if takes_other_topics:
+        require_every_partition_led(described)
         record, begun = _with_recreated_topics_and_begins(record, described)
         anew = frozenset(at.topic for at in begun)
         partitions = {**{at: str(begin) for at, begin in begun.items()}, **partitions}
+    record = _with_begins_of_new_topics(record, described, {at.topic for at in partitions})
     _require_no_added_keyed_partitions(settings, record, partitions)
     moves = [
         OffsetMove(at, record.offsets.get(at, 0), _resolve_offset(at, text, described, record))
@@ -147,6 +152,25 @@ def _with_recreated_topics_and_begins(
         for number, log in state.partitions.items()
     }
     return (record.with_replaced_topics(begun, ids) if begun else record), begun
+
+
+def _with_begins_of_new_topics(
+    record: CommitRecord, described: Mapping[str, TopicState], named: Collection[str]
+) -> CommitRecord:
+    """Return the record as a claim has it that begins to read the ``named`` topics.
+
+    All partitions begin together: one that is named later would seem to have been added (KEY-8).
+    """
+    known = {at.topic for at in record.offsets}
+    new = {topic: described[topic] for topic in named if topic in described and topic not in known}
+    require_every_partition_led(new)
+    begins = {
+        TopicPartition(topic, number): log.begin
+        for topic, state in new.items()
+        for number, log in state.partitions.items()
+    }
+    ids = {topic: state.topic_id for topic, state in new.items()}
+    return record.with_offsets(Offsets({**begins, **record.offsets}), {**ids, **record.topic_ids})
 
 
 def _require_no_added_keyed_partitions(
@@ -240,6 +264,8 @@ def _expand_to_partitions(
         topic = described.get(each.topic)
         if each.partition is None and topic is None:
             raise ConfigurationError(f"{each.topic} is not in the source", _FORM)
+        if topic and each.partition is None:
+            require_every_partition_led({each.topic: topic})
         numbers = topic.partitions if topic and each.partition is None else [each.partition or 0]
         time_ms = _time_ms_or_none(each.place) if each.place not in _WORDS else None
         offsets = None if time_ms is None else offsets_at(time_ms)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headgate.config.sink_sections import ControlSettings
 from headgate.operations.kafka_connect.catalog_properties import fill_catalog
 from headgate.operations.kafka_connect.converters_and_transforms import (
     fill_format_of_converters,
@@ -184,12 +185,17 @@ def _fill_topics(report: Report, first_topic: str) -> None:
         source["topics"] = []
         report.note_refused("topics", "no topic is named, and Connect would not start either")
         return
+    is_pattern = True
     try:
         re.compile(pattern)
     except re.error as error:
+        is_pattern = False
         report.note_refused("topics.regex", f"Java's pattern is none of Python's: {error}")
     leads = first_topic or report.add_variable_reference("topics.regex", "FIRST_TOPIC")
-    source["topics"] = [leads, f"^(?:{pattern})\\Z"]
+    whole = f"(?:{pattern})\\Z"
+    control = ControlSettings().topic  # the connector would have read that as well
+    apart = f"(?!{control}\\Z)" if is_pattern and re.match(whole, control) else ""
+    source["topics"] = [leads, f"^{apart}{whole}"]
     if first_topic:
         report.note_kept(
             "topics.regex", f"source.topics; {first_topic} leads, for a pattern cannot"

@@ -220,6 +220,11 @@ def test_a_wrong_type_says_what_it_must_be(section: str, message: str) -> None:
             'topics = ["headgate-control"]',
             "control.topic 'headgate-control' is also a source topic",
         ),
+        (
+            'topics = ["trips"]',
+            'topics = ["a", "^.*"]',
+            "the source's pattern '^.*' matches control.topic 'headgate-control'",
+        ),
         ('"bootstrap.servers" = "127.0.0.1:9092"', "", 'kafka."bootstrap.servers" is missing'),
         ('"db.trips"', '"trips"', "table.identifier cannot be 'trips'"),
         ("[table]", "[table]\ncreate = true", "table.create is on, but no column is declared"),

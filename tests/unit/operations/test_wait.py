@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from unit.operations.filled_table import FilledTable
+from unit.operations.filled_table import FilledTable, sink_file_text
+from unit.operations.many_tables.test_list import Desk
 
+from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import Unreachable
@@ -23,6 +26,7 @@ from headgate.control_protocol.ports import TopicState
 from headgate.operations import wait
 from headgate.operations.wait import (
     UntilLatest,
+    _describe_tables_behind,
     count_missing_offsets,
     wait_and_describe_tables_behind,
 )
@@ -94,3 +98,25 @@ def test_a_table_is_behind_also_at_a_time_beyond_the_year_9999(
     filled.commit(filled.record(1, 0, {0: 0, 1: 0}, valid_through_ms=through_ms))
     behind = wait_and_describe_tables_behind(settings, through_ms + 1, 0)
     assert behind == ("db.trips is complete up to 1764519318000000 ms after 1970",)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path / "sink.toml", sink_file_text(tmp_path))
+    yield made
+    made.catalog.close()
+
+
+def test_a_table_that_no_record_has_gone_to_yet_is_not_behind(desk: Desk) -> None:
+    """Its topic is empty, so that nobody has created it."""
+    by_topic = 'topic = "trips"\nto = "db.idle"'
+    sink_file = desk.path.read_text().replace('field = "zone"\nto = "db.{field}"', by_topic)
+    desk.path.write_text(sink_file)
+    desk.delivers("db.here", 1)
+    through_ms = desk.decides().valid_through_ms
+    assert through_ms is not None
+    assert desk.listed()["db.idle"]["state"] == "missing"
+    assert [*_describe_tables_behind(load(desk.path), through_ms, None)] == []
+    desk.decides(desk.pending_commit("db.idle", 3, 4))
+    (behind,) = _describe_tables_behind(load(desk.path), through_ms, None)
+    assert behind.startswith("db.idle is not known to be complete up to any time (missing")

@@ -12,7 +12,7 @@ from unit.operations.filled_table import SINK, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import OPERATOR
-from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, Unreachable
 from headgate.control_protocol.identifiers import TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Lineage, Refused, TopicState
@@ -35,10 +35,11 @@ class Source:
     def __init__(self) -> None:
         self.topic_id = TopicId("topic-id-1")
         self.begin = 0
+        self.silent = frozenset[int]()
 
     def describe(self) -> dict[str, TopicState]:
-        log = OffsetRange(self.begin, 20)
-        return {TOPIC: TopicState(self.topic_id, {0: log, 1: log})}
+        logs = {n: OffsetRange(self.begin, 20) for n in range(3) if n not in self.silent}
+        return {TOPIC: TopicState(self.topic_id, logs, silent=self.silent)}
 
 
 @pytest.fixture
@@ -120,6 +121,21 @@ def test_the_way_back_is_the_same_move(
     assert not isinstance(table.commit(goes_on), Refused)
 
 
+def test_partitions_that_are_not_read_yet_there_are_no_younger_ones(
+    table: IcebergTable, filled: FilledTable, settings: SinkSettings
+) -> None:
+    """KEY-8: they are held and admitted again, and then named once."""
+    filled.commit(filled.record(1, 3, {0: 10, 1: 10, 2: 0}, cohorts={TOPIC: (2,)}))
+    carry_out_rollback(settings, plan_rollback(settings, "1.2"))
+    back = table.read().record
+    assert back is not None
+    assert (back.offsets, back.cohorts) == (Offsets({ZERO: 10, ONE: 10}), {})
+    carry_out_rollback(settings, plan_rollback(settings, "headgate.trips.before-2"))
+    forward = table.read().record
+    assert forward is not None
+    assert forward.cohorts == {TOPIC: (2,)}
+
+
 def test_a_plan_is_void_when_somebody_else_has_committed(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
@@ -160,6 +176,14 @@ def test_what_the_source_has_lost_is_not_given_up(
     for name, value in change.items():
         setattr(source, name, value)
     with pytest.raises(ConfigurationError, match=said):
+        plan_rollback(settings, "1.1")
+
+
+def test_whether_the_source_has_it_is_not_known_while_a_partition_has_no_leader(
+    table: IcebergTable, settings: SinkSettings, source: Source
+) -> None:
+    source.silent = frozenset({1})
+    with pytest.raises(Unreachable, match="no broker leads trips/1"):
         plan_rollback(settings, "1.1")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -15,6 +17,7 @@ from headgate.control_protocol.errors import (
     RetryLater,
     SinkNameTaken,
     StopSink,
+    Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -89,6 +92,27 @@ def test_key_8_of_a_keyed_table_no_partition_is_set_that_was_added(
     _require_no_added_keyed_partitions(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
     with pytest.raises(ConfigurationError, match="trips/2: added to a topic of a keyed table"):
         _require_no_added_keyed_partitions(keyed, record, [ZERO, added])
+
+
+def test_a_topic_that_is_new_to_the_sink_begins_with_all_of_its_partitions(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KEY-8: one that the claim leaves out would count as added, and stop a keyed sink."""
+    logs = {0: OffsetRange(2, 50), 1: OffsetRange(0, 0), 2: OffsetRange(7, 9)}
+    zones = TopicState(TopicId("zones-id"), logs)
+    source = SimpleNamespace(describe=lambda: {"zones": zones}, offsets_at=None)
+    monkeypatch.setattr(module, "open_reachable_source_topics", lambda _: nullcontext(source))
+    monkeypatch.setattr(module, "require_no_running_participants", lambda _: None)
+    planned = module.plan_offset_moves(settings, ["zones/0=latest"])
+    assert [*planned.describe_moves()] == [
+        "zones/0: from 2 to 50: up to 48 records are skipped, and are LOST to the table"
+    ]
+    carry_out_offset_plan(settings, planned)
+    record = table.read().record
+    assert record is not None
+    begun = {at.partition: offset for at, offset in record.offsets.items() if at.topic == "zones"}
+    assert begun == {0: 50, 1: 0, 2: 7}
+    assert record.topic_ids == {TOPIC: "topic-id-1", "zones": "zones-id"}
 
 
 def test_who_leads_unseen_is_fenced_by_it(
@@ -220,6 +244,14 @@ def test_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
 def test_what_names_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an offset of a partition"):
         module._parse_assignment(text)
+
+
+def test_a_topic_is_not_moved_in_part_where_a_partition_has_no_leader() -> None:
+    led = {TOPIC: TopicState(TopicId("id"), {0: OffsetRange(0, 9)}, silent=frozenset({1}))}
+    whole, one = (module._parse_assignment(f"{at}=latest") for at in (TOPIC, ZERO))
+    with pytest.raises(Unreachable, match="no broker leads trips/1"):
+        module._expand_to_partitions([whole], led, lambda _: Offsets())
+    assert module._expand_to_partitions([one], led, lambda _: Offsets()) == {ZERO: "latest"}
 
 
 def test_a_topic_that_is_not_read_has_no_partitions() -> None:

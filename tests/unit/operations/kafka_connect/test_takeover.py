@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +11,11 @@ import pytest
 from unit.operations.routed_shop import shop_settings
 
 from headgate.control_protocol.errors import TakeoverUnfit, Unreachable
-from headgate.operations.kafka_connect import control_topic
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
+from headgate.operations.kafka_connect import control_topic, takeover
+from headgate.operations.kafka_connect.control_topic import ControlTopic
 from headgate.operations.kafka_connect.takeover import TakeoverRequest, plan_takeover_of_sink
 
 
@@ -51,3 +56,22 @@ def test_brokers_that_do_not_answer_at_the_last_look_are_named(
     with pytest.raises(Unreachable, match="control-iceberg cannot be read") as refused:
         control_topic.read_last_stable_offsets({}, "control-iceberg", "group")
     assert "run the same command again" in refused.value.hint
+
+
+def test_a_partition_without_a_leader_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left out, it would begin at its log's begin where its announcements have expired."""
+    led = TopicState(TopicId("id"), {0: OffsetRange(0, 9)}, silent=frozenset({1}))
+    source = SimpleNamespace(describe=lambda: {"shop": led})
+    for name, answer in {
+        "require_no_running_participants": None,
+        "require_empty_group": None,
+        "read_control_topic": ControlTopic((), {}, {}),
+        "open_reachable_source_topics": nullcontext(source),
+        "read_group_offsets": {},
+    }.items():
+        monkeypatch.setattr(takeover, name, lambda *_, answer=answer: answer)
+    keys = {"connector.class": "IcebergSink", "name": "shop"}
+    with pytest.raises(Unreachable, match="no broker leads shop/1"):
+        plan_takeover_of_sink(shop_settings(tmp_path), keys, TakeoverRequest())

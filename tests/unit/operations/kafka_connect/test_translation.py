@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from support.kafka_connect import LEAST
 
+from headgate.config.load import parse
+from headgate.operations.kafka_connect.import_connector import to_toml
 from headgate.operations.kafka_connect.translation import Translated, translate_connector
 from headgate.operations.kafka_connect.translation_report import Verdict
+
+CONTROL = "headgate-control"
 
 
 def one(
@@ -356,6 +361,17 @@ def test_a_pattern_of_topics_needs_one_by_name() -> None:
     sink = one(pattern, topic="shop.a")
     assert at(sink, "source", "topics") == ["shop.a", r"^(?:shop[.].*)\Z"]
     assert not sink.fates_to_add_by_hand
+
+
+def test_a_pattern_of_all_topics_leaves_out_what_the_sink_itself_says() -> None:
+    """Else its control events would be its records, and bring new ones, for ever."""
+    sink = one({"topics": "-", "topics.regex": ".*"}, topic="shop")
+    _, pattern = at(sink, "source", "topics")
+    assert [t for t in ("shop", CONTROL, f"{CONTROL}s") if re.search(pattern, t)] == [
+        "shop",
+        f"{CONTROL}s",
+    ]
+    parse(to_toml(sink.document))
 
 
 def test_bad_records_that_connect_drops_are_kept() -> None:

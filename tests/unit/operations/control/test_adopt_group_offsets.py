@@ -1,0 +1,78 @@
+"""A sink begins where another group is: in all partitions, or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+from pyiceberg.catalog import Catalog
+from unit.operations.filled_table import SCHEMA, TOPIC, FilledTable
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import TopicState
+from headgate.operations.control import adopt_group_offsets as module
+from headgate.operations.control import set_offsets
+from headgate.operations.control.adopt_group_offsets import plan_group_offsets_creating_table
+
+ZERO, ONE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+LOG = OffsetRange(0, 20)
+
+
+class Brokers:
+    """What they say of the topic; the group is at 5 in each partition."""
+
+    def __init__(self, topic_id: str) -> None:
+        self.state = TopicState(TopicId(topic_id), {0: LOG, 1: LOG})
+
+    def lead_no_more(self, partition: int) -> None:
+        led = {n: log for n, log in self.state.partitions.items() if n != partition}
+        self.state = TopicState(self.state.topic_id, led, silent=frozenset({partition}))
+
+    def describe(self) -> dict[str, TopicState]:
+        return {TOPIC: self.state}
+
+    def offsets_at(self, time_ms: int) -> Offsets:
+        raise AssertionError(time_ms)
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    found = Brokers("another")
+
+    @contextmanager
+    def topics(_: SinkSettings) -> Iterator[Brokers]:
+        yield found
+
+    group = SimpleNamespace(members=())
+    for each in (module, set_offsets):
+        monkeypatch.setattr(each, "open_reachable_source_topics", topics)
+        monkeypatch.setattr(each, "require_no_running_participants", lambda _: None)
+    monkeypatch.setattr(
+        module, "Cluster", lambda _: SimpleNamespace(describe_group=lambda _: group)
+    )
+    monkeypatch.setattr(
+        module, "read_group_offsets", lambda _k, _g, asked, _s: dict.fromkeys(asked, 5)
+    )
+    return found
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["first claim", "another topic"])
+def test_takeover_12_a_partition_without_a_leader_is_waited_for(
+    catalog: Catalog, settings: SinkSettings, brokers: Brokers, *, fresh: bool
+) -> None:
+    """Left out, it would begin at its log's begin: rows of a group's records came twice."""
+    if fresh:
+        catalog.create_namespace("db")
+        catalog.create_table("db.trips", SCHEMA)
+    else:
+        FilledTable(catalog).good_start()
+    moves = plan_group_offsets_creating_table(settings, "before").moves
+    assert {move.partition: move.end for move in moves} == {ZERO: 5, ONE: 5}
+    brokers.lead_no_more(1)
+    with pytest.raises(Unreachable, match="no broker leads trips/1"):
+        plan_group_offsets_creating_table(settings, "before")
