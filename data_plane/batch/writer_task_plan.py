@@ -263,8 +263,9 @@ class WriterPlan:
 
     def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
         """Return how to treat fields that the table lacks."""
-        policy = self.source.schema_policy
-        return evolution_of(self.shape.schema_json, self.shape.older_schemas, policy, refused)
+        policy, changes = self.source.schema_policy, self.source.changes
+        made = evolution_of(self.shape.schema_json, self.shape.older_schemas, policy, refused)
+        return made.with_key(changes.key) if changes else made
 
     def evolution_unless_ignored(self, refused: tuple[Refusal, ...]) -> Evolution | None:
         """Do as ``evolution``; ``None`` where they are ignored, so that nothing is spent on it."""

@@ -46,14 +46,19 @@ class MessageKeys:
     """
 
     def __init__(
-        self, made: RecordFormat, schema: pa.Schema, rules: Mapping[str, ColumnRule]
+        self,
+        made: RecordFormat,
+        schema: pa.Schema,
+        rules: Mapping[str, ColumnRule],
+        *,
+        caseless: bool,
     ) -> None:
         self._schema = pa.schema([column.with_nullable(nullable=True) for column in schema])
         own = {name: rule for name, rule in rules.items() if name in schema.names}
         known: frozenset[str] = getattr(made, "rules", frozenset())
         readable = all(rule.options_used() <= known for rule in own.values())
         ruled = bool(own) and readable
-        self._format = RuledColumns(made, own, self._schema) if ruled else made
+        self._format = RuledColumns(made, own, self._schema, caseless=caseless) if ruled else made
 
     def read_keys_and_faults(self, keys: Packed) -> tuple[pa.RecordBatch, Mapping[int, str]]:
         """Return a row per message, and why some of them are not a key; those rows are null."""

@@ -120,7 +120,14 @@ def with_own_lookup_name(field: pa.Field) -> pa.Field:
 
 def has_no_lookup_names(field: pa.Field) -> bool:
     """Return whether the field and everything in it are found only by their exact names."""
-    return not field.metadata or _NAMES not in field.metadata
+    # A rule's own path has no names, and may lead to columns that have some.
+    return not _has_own_lookup_names(field) and all(
+        map(has_no_lookup_names, _child_fields(field.type))
+    )
+
+
+def _has_own_lookup_names(field: pa.Field) -> bool:
+    return bool(field.metadata) and _NAMES in field.metadata
 
 
 def is_caseless(field: pa.Field) -> bool:
@@ -129,7 +136,7 @@ def is_caseless(field: pa.Field) -> bool:
 
 def lookup_names_of(field: pa.Field) -> set[str]:
     """Return the names by which the field is found, in lower case if case does not matter."""
-    if has_no_lookup_names(field):
+    if not _has_own_lookup_names(field):
         return {field.name}
     names = json.loads(field.metadata[_NAMES])
     return {name.lower() for name in names} if is_caseless(field) else set(names)

@@ -88,8 +88,10 @@ class UnknownFieldFinder:
     ) -> None:
         self._schema = schema
         self._place = place or RowPlace()
-        self._used = self._place.words | frozenset(used)
         self._caseless = caseless
+        self._used = frozenset(map(self._normalize_name, {*self._place.words, *used}))
+        self.defaulted: frozenset[str] = frozenset()
+        """The columns that a rule fills for records without such a field."""
         self.ignored: frozenset[Path] = frozenset()
         self.fields: Fields | None = None
         """For the C code; ``None`` if a name is more than its letters."""
@@ -213,7 +215,9 @@ class UnknownFieldFinder:
                 )
         for column in columns:
             at = (*path, column.name)
-            if column.name not in there and not column.nullable and at not in self.ignored:
+            if column.name in there or at in self.ignored or column.nullable:
+                continue
+            if path or column.name not in self.defaulted:
                 yield Column(column.name, _type_of_same_shape(column.type), required=False)
 
     def _find_wider_type_for_written(

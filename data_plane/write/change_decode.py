@@ -162,7 +162,9 @@ class ChangeReader:
             self._marks = MarkedDeletes(source, clear, columns, batch)
         made = message_key_format(source, changes, keys)
         self._keys = keys
-        self._message_keys = made and MessageKeys(made, pa.schema(keys), source.rules)
+        self._message_keys = made and MessageKeys(
+            made, pa.schema(keys), source.rules, caseless=options.caseless
+        )
         self._clear_schema = self._schema_of_changes(clear)
         self.schema = self._schema_of_changes(schema)
 

@@ -3,13 +3,15 @@ SCHEMA-2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
 
 from headgate.control_protocol.columns import (
+    Column,
     Path,
     Struct,
     columns_without,
@@ -49,12 +51,17 @@ _ENOUGH = COLUMNS_MAX + FIELDS_MAX
 @dataclass(frozen=True, slots=True)
 class Evolution:
     """Says how a table may evolve: ``columns``, their ``past`` names (SCHEMA-6), what is
-    ``refused``."""
+    ``refused``.
+
+    ``identifying``: the ids of columns that identify rows, which stay required, and of structs
+    around them.
+    """
 
     policy: SchemaPolicy
     columns: Struct
     past: Former = field(default_factory=Former)
     refused: tuple[Refusal, ...] = ()
+    identifying: frozenset[int] = frozenset()
 
     @property
     def ignored_paths(self) -> Iterable[Path]:
@@ -70,6 +77,37 @@ class Evolution:
     def has_refused_every_new_column(self) -> bool:
         return any(not refusal.path for refusal in self.refused)
 
+    def with_key(self, key: Collection[str]) -> Evolution:
+        """Return the same for a table with this key, whose columns identify rows."""
+        ids = (column.field_id for column in self.columns.fields if column.name in key)
+        return replace(self, identifying=self.identifying.union(ids))
+
+    def without_optional_identifiers(self, wanted: Struct) -> Struct:
+        """Return the columns, of which those that identify rows are required (SCHEMA-5).
+
+        No table makes them optional: a proposal of that would be answered, and made, for ever.
+        """
+        return self._with_identifiers_required(wanted, self.columns)
+
+    def _with_identifiers_required(self, wanted: Struct, there: Struct) -> Struct:
+        known = {column.name: column for column in there.fields}
+        return Struct(
+            tuple(
+                self._required_if_identifying(column, known[column.name])
+                if column.name in known
+                else column
+                for column in wanted.fields
+            )
+        )
+
+    def _required_if_identifying(self, wanted: Column, column: Column) -> Column:
+        if column.field_id not in self.identifying:
+            return wanted
+        kind = wanted.type
+        if isinstance(kind, Struct) and isinstance(column.type, Struct):
+            kind = self._with_identifiers_required(kind, column.type)
+        return replace(wanted, type=kind, required=True)
+
 
 def evolution_of(
     current_schema_json: str,
@@ -79,9 +117,19 @@ def evolution_of(
 ) -> Evolution:
     """Build it from the table's schemas as JSON, the oldest first."""
     now = struct_from_json(current_schema_json)
-    return Evolution(
-        policy, now, collect_former_columns(now, map(struct_from_json, older_schemas_json)), refused
-    )
+    past = collect_former_columns(now, map(struct_from_json, older_schemas_json))
+    own = json.loads(current_schema_json).get("identifier-field-ids") or ()
+    return Evolution(policy, now, past, refused, _with_structs_around(now, own))
+
+
+def _with_structs_around(columns: Struct, ids: Collection[int]) -> frozenset[int]:
+    result: set[int] = set()
+    for column in columns.fields:
+        kind = column.type
+        inside = _with_structs_around(kind, ids) if isinstance(kind, Struct) else ()
+        if inside or column.field_id in ids:
+            result |= {column.field_id, *inside}
+    return frozenset(result)
 
 
 class MissingColumns:
@@ -137,6 +185,7 @@ class MissingColumns:
 
     def _possible_columns_noting_ignored(self, wanted: Struct) -> Struct | None:
         """Ignore what becomes no column, and return the rest; ``None`` when that was all."""
+        wanted = self._evolution.without_optional_identifiers(wanted)
         growth = grow_columns(self._evolution.columns, wanted, self._past)
         if growth.refused:
             self._ignore_paths(refusal.path for refusal in growth.refused)

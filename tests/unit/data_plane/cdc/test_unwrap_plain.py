@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.changes_desk import ChangesDesk, Message
 from support.local_catalog import local_catalog
 
@@ -13,6 +14,7 @@ from headgate.control_protocol.errors import KeyUnfit, PoisonRecord
 from headgate.control_protocol.ports import BatchFailed
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.policy import Changes, Tombstones
+from headgate.data_plane.formats.column_options import ColumnRule
 
 
 def put(key: int, **values: Any) -> Message:
@@ -94,6 +96,22 @@ def test_a_key_of_several_columns_comes_from_a_key_of_json(tmp_path: Path) -> No
     assert done.deletes == {1: ("b", 2)}
     assert "id has no value" in done.bad[2]
     assert set(done.bad) == {2, 3}
+
+
+@pytest.mark.parametrize("name", ["pk", "PK"])
+def test_a_rule_finds_its_field_in_the_message_key_as_in_the_value(
+    tmp_path: Path, name: str
+) -> None:
+    keyed = desk(
+        tmp_path,
+        key_format="json",
+        options={"case-insensitive": "true"},
+        rules={"id": ColumnRule(("pk",))},
+    )
+    key = json.dumps({name: 1}).encode()
+    done = keyed.write((key, json.dumps({name: 1, "N": 2}).encode()), (key, None))
+    assert done.bad == {}
+    assert done.deletes == {1: (1,)}
 
 
 def test_the_key_may_be_a_column_that_the_message_key_fills(tmp_path: Path) -> None:

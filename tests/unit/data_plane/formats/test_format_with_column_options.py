@@ -17,7 +17,7 @@ from headgate.data_plane.formats.column_options import ColumnRule, parse_path
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
 from headgate.data_plane.formats.csv_and_strings import CsvRecords, StringRecords
 from headgate.data_plane.formats.field_names import with_lookup_names
-from headgate.data_plane.formats.format_with_column_options import RuledColumns
+from headgate.data_plane.formats.format_with_column_options import Inside, RuledColumns
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 
@@ -319,6 +319,27 @@ def test_case_does_not_matter_where_that_was_asked_for() -> None:
         {"id": None, "at": None, "v": 9},
         {"id": "7", "at": 1_500_000, "v": 9},
     ]
+
+
+@pytest.mark.parametrize("front", [(), ("after",)], ids=["plain", "in an envelope"])
+def test_columns_under_paths_are_found_by_their_former_names(front: tuple[str, ...]) -> None:
+    def known(name: str, kind: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+    address = pa.struct([known("town", TEXT, 3)])
+    columns = with_lookup_names(
+        pa.schema([known("id", pa.int64(), 1), known("address", address, 2)]),
+        json.dumps([{"field-id": 3, "names": ["town", "city"]}]),
+        caseless=False,
+    )
+    rules = {"id": ColumnRule(("key",)), "address": ColumnRule(("sent", "to"))}
+    inside = {column.name: Inside(front, column) for column in columns if front}
+    record: Any = {"key": 1, "sent": {"to": {"city": "Bonn"}}}
+    for step in front:
+        record = {step: record}
+    made = RuledColumns(JsonRecords(), rules, columns, inside=inside)
+    result = made.decode([json.dumps(record).encode()], columns)
+    assert plain_rows(result) == [{"id": 1, "address": {"town": "Bonn"}}]
 
 
 def test_fields_with_dots_in_their_names_are_quoted() -> None:

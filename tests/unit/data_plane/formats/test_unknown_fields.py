@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headgate.control_protocol.columns import Column, Struct
+from headgate.data_plane.formats.field_names import with_lookup_names
 from headgate.data_plane.formats.json.values import parse_record
 from headgate.data_plane.formats.unknown_fields import UnknownFieldFinder
 
@@ -28,3 +30,12 @@ def test_a_decimal_is_widened_only_for_a_value_that_then_fits(number: str, wante
     finder = UnknownFieldFinder(columns, (), (), caseless=False)
     needed = finder.columns_needed_by_record(parse_record(b'{"price":%s}' % number.encode()))
     assert [column.type for column in needed.fields] == ([wanted] if wanted else [])
+
+
+@pytest.mark.parametrize("name", ["Payload", "payload", "PAYLOAD"])
+def test_a_field_that_is_used_otherwise_is_known_regardless_of_case(name: str) -> None:
+    columns = with_lookup_names(pa.schema([("id", pa.int64())]), None, caseless=True)
+    finder = UnknownFieldFinder(columns, {"Payload"}, (), caseless=True)
+    assert finder.columns_needed_by_record({"ID": 1, name: {"x": 1}}) == Struct()
+    written = Struct((Column("id", "long"), Column(name, "string")))
+    assert finder.columns_needed_by_writer(written) == Struct()

@@ -26,9 +26,11 @@ from pyiceberg.types import (
     StructType,
 )
 from support.local_catalog import LocalCatalog, local_catalog
+from unit.data_plane.formats.avro_worlds import encoded
+from unit.data_plane.formats.avro_worlds import record as avro_record
 
 from headgate.control_protocol import message_encoding
-from headgate.control_protocol.columns import describe_schema_growth
+from headgate.control_protocol.columns import Column, Struct, describe_schema_growth
 from headgate.control_protocol.errors import PoisonRecord, UnknownField
 from headgate.control_protocol.events import Envelope, Proposal, TableStart
 from headgate.control_protocol.identifiers import (
@@ -45,7 +47,7 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposa
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.write.columns_to_add import IGNORED_MAX
+from headgate.data_plane.write.columns_to_add import IGNORED_MAX, evolution_of
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_chunks
 from headgate.kafka.push_source import Record
@@ -133,6 +135,13 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     policy = SchemaPolicy(UnknownFields.EVOLVE)
     yield Desk(local, SourcePlan({}, schema_policy=policy, handling=SKIPS))
     local.catalog.close()
+
+
+def avro_desk(local: LocalCatalog, schema: Any, **options: Any) -> Desk:
+    policy = SchemaPolicy(UnknownFields.EVOLVE)
+    source = SourcePlan({}, schema_policy=policy, handling=SKIPS, format_name="avro")
+    text = {"schema": json.dumps(schema)}
+    return Desk(local, replace(source, format_options=text, **options))
 
 
 def test_a_batch_that_meets_needs_is_read_to_its_end_and_writes_nothing(desk: Desk) -> None:
@@ -298,12 +307,50 @@ def test_a_column_that_partitions_the_table_keeps_its_type(desk: Desk) -> None:
     assert [refusal.path for refusal in desk.refused] == [("pax",)]
 
 
+@pytest.mark.parametrize("key", ["an identifier field", "table.key"])
+def test_schema_5_a_column_that_identifies_rows_stays_required(key: str) -> None:
+    own = [1] if key == "an identifier field" else []
+    fields = [NestedField(n, name, LongType(), required=True) for n, name in ((1, "id"), (2, "n"))]
+    columns = Schema(*fields, identifier_field_ids=own).model_dump_json()
+    policy = SchemaPolicy(UnknownFields.EVOLVE)
+    evolution = evolution_of(columns, (), policy).with_key(() if own else ("id",))
+    written = Struct((Column("id", "long", required=False), Column("n", "long", required=False)))
+    wanted = evolution.without_optional_identifiers(written)
+    assert [column.required for column in wanted.fields] == [True, False]
+
+
+def test_schema_5_nullable_identifiers_are_not_asked_for_for_ever(tmp_path: Path) -> None:
+    local = local_catalog(tmp_path)
+    columns = NestedField(1, "id", LongType(), required=True), NestedField(2, "n", LongType())
+    local.catalog.create_table("db.t", Schema(*columns, identifier_field_ids=[1]))
+    schema = avro_record(id=["null", "long"], n="long")
+    records = [encoded(schema, {"id": key, "n": 2}) for key in (1, None)]
+    done, rows = avro_desk(local, schema).settled(*records)
+    assert (done, rows) == ((), [{"id": 1, "n": 2}])
+
+
 def test_fields_that_rules_and_record_columns_take_are_known(desk: Desk) -> None:
     rules = {"pax": ColumnRule(("payload", "seats"))}
     desk.source = replace(desk.source, rules=rules, record_columns={"offset": "id"})
     written = desk.write({"id": "not looked at", "payload": {"seats": 3, "more": 1}})
     assert isinstance(written, BatchWritten)
     assert rows_of(written)[0]["pax"] == 3
+
+
+@pytest.mark.parametrize(
+    "rule", [ColumnRule(("key",)), ColumnRule(default=7), ColumnRule(value=7)], ids=repr
+)
+def test_a_required_column_that_a_rule_fills_stays_required(
+    tmp_path: Path, rule: ColumnRule
+) -> None:
+    local = local_catalog(tmp_path)
+    columns = NestedField(1, "id", LongType(), required=True), NestedField(2, "n", LongType())
+    local.catalog.create_table("db.t", Schema(*columns))
+    schema = avro_record(key="long", n="long")
+    desk = avro_desk(local, schema, rules={"id": rule})
+    done, rows = desk.settled(encoded(schema, {"key": 7, "n": 2}))
+    assert done == (() if rule.path else ("+key",))
+    assert [(row["id"], row["n"]) for row in rows] == [(7, 2)]
 
 
 @pytest.mark.parametrize("unknown", [UnknownFields.QUARANTINE, UnknownFields.FAIL])
