@@ -167,6 +167,7 @@ class TablesSettings:
     @property
     def routing(self) -> Routing:
         """Return the routes, as the writers use them."""
+        from_records = self.create.schema.takes_columns_from_records
         return Routing(
             tuple(
                 Route(
@@ -181,6 +182,12 @@ class TablesSettings:
                 for route in self.route
             ),
             tuple((each.match, each.key) for each in self.table) if self.has_keyed_table else (),
+            # Records do not show the columns of a key.
+            tuple(
+                (each.match, bool(each.columns) or (from_records and not each.key))
+                for each in self.table
+            ),
+            creates_others=from_records,
         )
 
     @property

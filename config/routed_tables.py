@@ -383,6 +383,7 @@ class DeclaredTables:
 
     def __init__(self, settings: SinkSections) -> None:
         self._settings = settings
+        self._routing = settings.tables.routing
 
     def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
         return source_plan_of_table(self._settings, source, table)
@@ -394,13 +395,11 @@ class DeclaredTables:
     def creation_source_of(self, source: SourcePlan, table: str) -> CreationSource | None:
         """CREATE-1: use the declared columns, else those that records show, if allowed."""
         wanted = self._settings.tables.create.schema
+        makes = wanted is not CreateFrom.OFF and not self._settings.transform
+        if not makes or not self._routing.may_create(table):
+            return None
         each = section_of_table(self._settings.tables, table)
         declared = bool(each and each.columns)
-        if each and each.key and not declared:
-            return None  # records do not show its key's columns
-        makes = wanted is not CreateFrom.OFF and not self._settings.transform
-        if not makes or not (declared or wanted.takes_columns_from_records):
-            return None
         return CreationSource(self.source_plan_of(source, table), declared)
 
 

@@ -111,7 +111,7 @@ class TableMaker:
             return None
         if self._must_not_be_recreated(table):
             return Changed(table, why=dropped_table_text(table), dropped=True)
-        if not (each.columns or (tables.create.schema.takes_columns_from_records and not each.key)):
+        if not tables.routing.may_create(table):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
         admission = self._guard.admit_new_table(table, by_topic=by_topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any
 
 from headgate.control_protocol.errors import CheckpointUnreadable
@@ -26,10 +27,13 @@ def read_proposed_batch(
     """
     log = _CheckpointLog(checkpoint.rstrip("/"), read, spark_version)
     ends = log.read_source_lines(f"offsets/{number}")
-    begins = log.read_source_lines(f"offsets/{number - 1}") if number else [_UNUSED] * len(ends)
+    by_offsets = _parse_kafka_offsets(ends) is not None
+    before = log.read_source_lines(f"offsets/{number - 1}") if number else []
     begins = [
-        log.first_offsets_line_or_unused(place) if line == _UNUSED else line
-        for place, line in enumerate(begins)
+        log.first_offsets_line(source, needed=by_offsets and end != _UNUSED)
+        if line == _UNUSED
+        else line
+        for source, (line, end) in enumerate(zip_longest(before, ends, fillvalue=_UNUSED))
     ]
     query = log.read_query_id()
     begin, end = _parse_kafka_offsets(begins), _parse_kafka_offsets(ends)
@@ -58,11 +62,13 @@ class _CheckpointLog:
             raise self._damaged_error(name)
         return [line.strip() for line in lines[2:]]
 
-    def first_offsets_line_or_unused(self, source: int) -> str:
-        """Return where a source began. Only Kafka's says it, and others need not be there."""
+    def first_offsets_line(self, source: int, *, needed: bool) -> str:
+        """Return where a source began. Only Kafka's says it, and of others it is not ``needed``."""
         try:
             lines = self._read_lines(f"sources/{source}/0")
         except _FileMissing:
+            if needed:
+                raise
             return _UNUSED
         return lines[-1].strip()
 

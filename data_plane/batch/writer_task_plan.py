@@ -64,6 +64,7 @@ RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
 NO_TABLE_IS_CREATED = (
     "and none is made: tables.create.schema is off, or rows are those of a transform"
 )
+NONE_IS_DECLARED = "and none is declared"
 STRUCT = "struct"
 """Stands, among the names of record parts, for a column that holds several of them."""
 

@@ -185,14 +185,19 @@ _FOOTER_VALUE_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column that holds values. ``path`` in the Parquet file, ``name`` in the table."""
+    """A column that holds values. ``steps`` to it in the Parquet file, ``name`` in the table."""
 
     field_id: int
-    path: str
+    steps: tuple[str, ...]
     name: str
     kind: PrimitiveType
     mode: MetricsMode
     repeated: bool
+
+    @property
+    def path(self) -> str:
+        """Return the path in the Parquet file as Arrow writes it: a step, too, may have dots."""
+        return ".".join(self.steps)
 
     @property
     def is_floating(self) -> bool:
@@ -206,29 +211,29 @@ class Leaf:
 def leaves_of(schema: Schema, modes: Mapping[int, MetricsMode]) -> tuple[Leaf, ...]:
     """Return all columns that hold values, in the order of the file."""
     return tuple(
-        Leaf(field_id, path, str(schema.find_column_name(field_id)), kind, modes[field_id], many)
-        for field_id, path, kind, many in _walk_leaves(schema.as_struct(), 0, "", repeated=False)
+        Leaf(field_id, steps, str(schema.find_column_name(field_id)), kind, modes[field_id], many)
+        for field_id, steps, kind, many in _walk_leaves(schema.as_struct(), 0, (), repeated=False)
     )
 
 
 def _walk_leaves(
-    iceberg_type: IcebergType, field_id: int, path: str, *, repeated: bool
-) -> Iterator[tuple[int, str, PrimitiveType, bool]]:
-    inner: list[tuple[int, str, IcebergType]] = []
+    iceberg_type: IcebergType, field_id: int, steps: tuple[str, ...], *, repeated: bool
+) -> Iterator[tuple[int, tuple[str, ...], PrimitiveType, bool]]:
+    inner: list[tuple[int, tuple[str, ...], IcebergType]] = []
     if isinstance(iceberg_type, PrimitiveType):
-        yield field_id, path.removeprefix("."), iceberg_type, repeated
+        yield field_id, steps, iceberg_type, repeated
     elif isinstance(iceberg_type, StructType):
-        inner = [(f.field_id, f"{path}.{f.name}", f.field_type) for f in iceberg_type.fields]
+        inner = [(f.field_id, (f.name,), f.field_type) for f in iceberg_type.fields]
     elif isinstance(iceberg_type, ListType):
-        inner = [(iceberg_type.element_id, f"{path}.list.element", iceberg_type.element_type)]
+        inner = [(iceberg_type.element_id, ("list", "element"), iceberg_type.element_type)]
     elif isinstance(iceberg_type, MapType):
         inner = [
-            (iceberg_type.key_id, f"{path}.key_value.key", iceberg_type.key_type),
-            (iceberg_type.value_id, f"{path}.key_value.value", iceberg_type.value_type),
+            (iceberg_type.key_id, ("key_value", "key"), iceberg_type.key_type),
+            (iceberg_type.value_id, ("key_value", "value"), iceberg_type.value_type),
         ]
     repeated = repeated or isinstance(iceberg_type, ListType | MapType)
-    for child_id, child_path, child in inner:
-        yield from _walk_leaves(child, child_id, child_path, repeated=repeated)
+    for child_id, more, child in inner:
+        yield from _walk_leaves(child, child_id, (*steps, *more), repeated=repeated)
 
 
 @dataclass(slots=True)
@@ -264,9 +269,9 @@ class FileMetrics:
             if leaf.repeated or not leaf.mode.counts:
                 continue
             if leaf.is_floating:
-                self._count_nans_and_widen(leaf, column_at_path(rows, leaf.name))
+                self._count_nans_and_widen(leaf, column_at_path(rows, leaf.steps))
             elif leaf.has_bounds and isinstance(leaf.kind, StringType | BinaryType):
-                self._widen_by_long_texts(leaf, column_at_path(rows, leaf.name))
+                self._widen_by_long_texts(leaf, column_at_path(rows, leaf.steps))
 
     def statistics_with_footer(self, footer: pq.FileMetaData) -> dict[str, Any]:
         """Return the statistics fields of ``FileDetail``."""
@@ -409,7 +414,7 @@ class RowMetrics(FileMetrics):
         for leaf in self.leaves:
             if leaf.repeated or not leaf.mode.counts:
                 continue
-            column = column_at_path(rows, leaf.name)
+            column = column_at_path(rows, leaf.steps)
             nulls = self.null_counts.get(leaf.field_id, 0)
             self.null_counts[leaf.field_id] = nulls + column.null_count
             if leaf.is_floating:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote_plus
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, Transform, TruncateTransform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import NestedField, PrimitiveType
+from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from headgate.control_protocol.errors import TableChanged
 
@@ -31,7 +32,9 @@ class TransformedColumn:
         source: NestedField = schema.find_field(source_id)
         if not isinstance(source.field_type, PrimitiveType):
             raise TableChanged(f"{of}: {source.name} is not primitive")
-        self._path = str(schema.find_column_name(source_id))
+        self._path = _path_through_structs(schema.as_struct(), source_id)
+        if not self._path:
+            raise TableChanged(f"{of}: {source.name} is inside of a list or a map")
         self._transform = transform
         try:
             self._function = transform.pyarrow_transform(source.field_type)
@@ -54,14 +57,25 @@ class TransformedColumn:
         return self._function(source)
 
 
-def column_at_path(table: pa.Table, path: str) -> pa.Array:
-    """Return the column under a dotted path; null where a struct around it is null."""
-    place = table.schema.get_field_index(path)
-    if place >= 0:
-        column = table.column(place)
-    else:
-        first, *rest = path.split(".")
-        column = pc.struct_field(table.column(first), rest)
+def _path_through_structs(struct: StructType, field_id: int) -> tuple[str, ...]:
+    """Return the names that lead to the field; empty where structs alone do not."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        if isinstance(field.field_type, StructType):
+            inside = _path_through_structs(field.field_type, field_id)
+            if inside:
+                return (field.name, *inside)
+    return ()
+
+
+def column_at_path(table: pa.Table, path: Sequence[str]) -> pa.Array:
+    """Return the column under the names, any of which may have dots; null where a struct around it
+    is null."""
+    first, *rest = path
+    column = table.column(first)
+    if rest:
+        column = pc.struct_field(column, rest)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -143,7 +157,16 @@ class Partitioner:
             None if value is None else to_bytes(kind, value)
             for kind, value in zip(self._types, values, strict=True)
         )
-        return PartitionKey(binary, self._spec.partition_to_path(Record(*values), self._schema))
+        return PartitionKey(binary, partition_folder(self._spec, self._schema, values))
+
+
+def partition_folder(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
+    """Return the folder of a partition, as in ``PartitionKey``."""
+    try:
+        return spec.partition_to_path(Record(*values), schema)
+    except OverflowError:  # a time beyond the years 1 to 9999, which Python's own have not
+        named = zip((field.name for field in spec.fields), map(str, values), strict=True)
+        return "/".join(f"{quote_plus(n, safe='')}={quote_plus(v, safe='')}" for n, v in named)
 
 
 def _group_numbers(keys: list[pa.Array]) -> np.ndarray[Any, np.dtype[np.int64]]:

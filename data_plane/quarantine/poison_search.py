@@ -70,7 +70,7 @@ def read_around_poison(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], 
 
 def halve_until_complete(count: int, try_complete_rows: Callable[[Integers], bool]) -> None:
     """Ask for all of ``count`` rows, in order; those of which the answer is no are halved."""
-    waiting = [np.arange(count, dtype=np.int64)]
+    waiting = [np.arange(count, dtype=np.int64)] if count else []  # halves of none have no end
     while waiting:
         rows = waiting.pop()
         if not try_complete_rows(rows):

@@ -73,15 +73,25 @@ class Routing:
     """Holds all routes of a sink, in order.
 
     ``keys``: patterns of whole names and the key of such tables, where some have one; the first
-    that matches counts.
+    that matches counts. ``creatable``: in the same way, whether such a table is ever made, and
+    ``creates_others``, whether one of any other name is.
     """
 
     routes: tuple[Route, ...]
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    creatable: tuple[tuple[str, bool], ...] = ()
+    creates_others: bool = True
 
     def key_of(self, table: str) -> tuple[str, ...]:
         """Return the columns of the table's key (KEY-1); none where every record adds a row."""
         return next((key for match, key in self.keys if re.fullmatch(match, table)), ())
+
+    def may_create(self, table: str) -> bool:
+        """Return whether the settings let a missing table of this name be made (CREATE-1)."""
+        return next(
+            (made for match, made in self.creatable if re.fullmatch(match, table)),
+            self.creates_others,
+        )
 
     def routes_of_topic(self, topic: str) -> Iterator[tuple[Route, Mapping[str, str]]]:
         """Return the topic's routes, with what the topic puts into their tables' names."""

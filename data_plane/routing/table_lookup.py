@@ -33,6 +33,7 @@ from headgate.data_plane.batch.routed_table import (
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import (
     NO_TABLE_IS_CREATED,
+    NONE_IS_DECLARED,
     SourcePlan,
     WriterPlan,
     plan_of_file_schema,
@@ -207,7 +208,13 @@ class RoutedPlans:
         for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
-        for name in sorted({*alone, *wanted_tables} - tables.keys()):
+        # Refused ones at once: a write that finds out each time that it lacks them may never end.
+        refused = {
+            start.table
+            for start in batch.changed_tables
+            if start.table and start.refused and not start.uuid
+        }
+        for name in sorted({*alone, *wanted_tables, *refused} - tables.keys()):
             if name in alone or not no_creation_reason:
                 tables[name] = self._describe_missing_table(name, source, batch.changed_tables)
         return replace(
@@ -247,7 +254,7 @@ class RoutedPlans:
                 dropped = why.startswith(TableMissing.code)  # the coordinator knew it (LEDGER-2)
                 return RoutedTable(name, problem=why, trouble=why if dropped else "")
         creation = self._declarations.creation_source_of(source, name)
-        why = "and none is declared" if source.creates_tables else NO_TABLE_IS_CREATED
+        why = NONE_IS_DECLARED if source.creates_tables else NO_TABLE_IS_CREATED
         problem = "" if creation else f"there is no table {name}, {why}"
         return RoutedTable(name, problem=problem, creation=creation)
 

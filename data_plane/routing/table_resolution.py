@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import Batch, TableNeed
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.data_plane.batch.failure_classification import TablesNotPlanned
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable
-from headgate.data_plane.batch.writer_task_plan import NO_TABLE_IS_CREATED, WriterPlan
+from headgate.data_plane.batch.writer_task_plan import NONE_IS_DECLARED, WriterPlan
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import EvolvingFormat, UnknownFieldFinder
@@ -154,7 +154,7 @@ class BatchTables:
             which = self._remember_reason_or_other(
                 which, "there is no table of the name that its route makes"
             )
-            return f"{which}, {self._plan.no_creation_reason or NO_TABLE_IS_CREATED}"
+            return f"{which}, {self._plan.no_creation_reason or NONE_IS_DECLARED}"
         return routed.problem or self._why_colliding(routed, target) or routed
 
     def _request_or_postpone_table(self, name: str) -> None:
@@ -190,10 +190,15 @@ class BatchTables:
         return name in self._by_topic
 
     def _may_exist_or_be_created(self, name: str) -> bool:
-        """Return whether there is such a table, or may be made, or nobody has looked yet."""
+        """Return whether there is such a table, or may be made, or nobody has looked yet.
+
+        Of names that no setting lets be made a batch may have any number: none is asked for.
+        """
         namespace, _, table = name.rpartition(".")
         listed = self._plan.listed_tables.get(namespace)
-        return listed is None or table in listed or not self._plan.no_creation_reason
+        if listed is None or table in listed:
+            return True
+        return not self._plan.no_creation_reason and self._routing.may_create(name)
 
     def _why_colliding(self, routed: RoutedTable, target: Target) -> str:
         owner = target.raw if routed.creation else target.table  # the first one gives it its name

@@ -157,7 +157,7 @@ class SparkBatchWriter:
             self._died = is_worker_death(error)
         else:
             self._died = False
-        if isinstance(whole, BatchFailed) or job is not self._current:
+        if not isinstance(whole, BatchWritten) or job is not self._current:
             self._discard_files(plans, written)
         return whole
 

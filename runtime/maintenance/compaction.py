@@ -19,7 +19,6 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV3
-from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 from pyroaring import BitMap64
 
@@ -30,7 +29,7 @@ from headgate.data_plane.files.data_files import DataFiles, FileShape
 from headgate.data_plane.files.format_choice import FORMAT
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetEncoding
-from headgate.data_plane.files.partitioning import PartitionKey
+from headgate.data_plane.files.partitioning import PartitionKey, partition_folder
 from headgate.data_plane.write.table_outlets import BUFFER_BYTES
 from headgate.tables.iceberg.maintenance.compaction_commit import (
     MovedRows,
@@ -280,7 +279,7 @@ class Rewriting:
             None if value is None else to_bytes(kind, value)
             for kind, value in zip(types, values, strict=True)
         )
-        folder = spec.partition_to_path(Record(*values), schema) if types else ""
+        folder = partition_folder(spec, schema, values) if types else ""
         return PartitionKey(binary, folder)
 
 

@@ -81,7 +81,8 @@ def test_query_11_a_source_that_had_given_nothing_begins_where_it_began(checkpoi
     (checkpoint / "offsets/0").write_text("v1\n{}\n-")
     assert read_proposed_batch(str(checkpoint), 1, READ).begin == Offsets({A: 3, B: 0})
     (checkpoint / "sources/0/0").unlink()
-    assert read_proposed_batch(str(checkpoint), 1, READ).by_number
+    with pytest.raises(CheckpointUnreadable, match="sources/0/0"):
+        read_proposed_batch(str(checkpoint), 1, READ)
 
 
 def test_query_11_where_a_source_began_is_not_guessed_while_nobody_answers(
@@ -96,6 +97,15 @@ def test_query_11_where_a_source_began_is_not_guessed_while_nobody_answers(
 
     with pytest.raises(CheckpointUnreadable, match="sources/0/0 cannot be read: TimeoutError"):
         read_proposed_batch(str(checkpoint), 0, read)
+
+
+def test_query_11_where_kafka_began_is_never_guessed(checkpoint: Path) -> None:
+    """Stored by its number, the batch would be taken again once it is placed by its offsets."""
+    (checkpoint / "sources/0/0").unlink()
+    with pytest.raises(CheckpointUnreadable, match="sources/"):
+        read_proposed_batch(str(checkpoint), 0, READ)
+    (checkpoint / "offsets/0").write_text('v1\n{}\n{"logOffset":3}')
+    assert read_proposed_batch(str(checkpoint), 0, READ).by_number
 
 
 @pytest.mark.parametrize("line", ['{"logOffset":3}', "17", '{"t":{"0":7}}\n{"t":{"0":7}}'])

@@ -18,6 +18,7 @@ from support.small_rest_catalog import SmallRestCatalog
 
 from headgate.config.configuration_fingerprint import settings_to_agree_on
 from headgate.config.load import parse
+from headgate.config.multi_table_settings import CreateFrom, OneTableSettings
 from headgate.config.routed_tables import resolve_column_choice
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, NotAtomic, RouteUnfit, TablesUnfit
@@ -253,6 +254,21 @@ def test_a_ledger_is_not_let_back_by_hand_either() -> None:
 def test_what_is_for_one_table_says_so() -> None:
     with pytest.raises(ConfigurationError, match="fills one table"):
         list_tables(parse(ONE_TABLE))
+
+
+@pytest.mark.parametrize(
+    ("schema", "made"),
+    [("declared", {"orders", "bare"}), ("infer", {"orders", "bare", "other"}), ("off", set())],
+)
+def test_the_settings_say_which_missing_tables_may_be_made(schema: str, made: set[str]) -> None:
+    settings = parse(FILE).tables
+    create = replace(settings.create, schema=CreateFrom(schema))
+    declared = settings.table if schema != "off" else ()
+    tables = replace(
+        settings, create=create, table=(OneTableSettings(match="db.keyed", key=("id",)), *declared)
+    )
+    names = ("orders", "bare", "keyed", "other")
+    assert {name for name in names if tables.routing.may_create(f"db.{name}")} == made
 
 
 def test_the_first_column_that_there_is_partitions() -> None:

@@ -30,6 +30,7 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StringType,
+    StructType,
     TimestampNanoType,
     TimestamptzNanoType,
 )
@@ -135,6 +136,29 @@ def test_files_are_described_as_the_library_describes_its_own(catalog: Catalog) 
     assert detail_of(ours).split_offsets == tuple(theirs.split_offsets or ())
     assert ours.size_bytes == Path(ours.path.removeprefix("file://")).stat().st_size
     assert pq.read_table(ours.path.removeprefix("file://")).to_pylist() == rows.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
+def test_a_field_in_a_struct_may_have_dots_in_its_name(catalog: Catalog, kind: str) -> None:
+    """As those of Kubernetes' labels in a table that Spark has made."""
+    inside = StructType(
+        NestedField(2, "app.kubernetes.io/name", StringType()), NestedField(3, "a.b", DoubleType())
+    )
+    schema = Schema(NestedField(1, "labels", inside), NestedField(4, "x.y", StringType()))
+    properties = {"write.format.default": kind}
+    table = catalog.create_table("db.t", schema, properties=properties)
+    name, number, outer = (
+        table.schema().find_field(of).field_id
+        for of in ("labels.app.kubernetes.io/name", "labels.a.b", "x.y")
+    )
+    files = files_of(catalog, table)
+    row = {"labels": {"app.kubernetes.io/name": WIDE, "a.b": float("nan")}, "x.y": "z"}
+    files.write(PartitionKey(), pa.Table.from_pylist([row, {}], schema_to_pyarrow(table.schema())))
+    (file,) = files.finish()
+    detail = detail_of(file)
+    assert detail.null_value_counts == dict.fromkeys((name, number, outer), 1)
+    assert detail.nan_value_counts == {number: 1}
+    assert detail.lower_bounds == {name: WIDE[:16].encode(), outer: b"z"}
 
 
 def test_nanoseconds_are_bounded_to_the_nanosecond(catalog: Catalog) -> None:

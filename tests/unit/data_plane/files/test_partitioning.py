@@ -172,6 +172,39 @@ def test_fields_combine_and_rows_keep_their_order() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("transform", "hours"),
+    [(DayTransform(), 24), (HourTransform(), 1), (IdentityTransform(), None)],
+    ids=str,
+)
+def test_times_beyond_the_years_that_python_has_are_no_fault_of_their_records(
+    transform: Transform[Any, Any], hours: int | None
+) -> None:
+    """As of producers that give microseconds for milliseconds: the table holds them."""
+    schema = Schema(NestedField(1, "v", TimestamptzType()), NestedField(2, "row", IntegerType()))
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "p/q"))
+    kind = spec.partition_type(schema).fields[0].field_type
+    moments = [10**18, -(10**17), 0]
+    keys = [key for key, _ in Partitioner(spec, schema).split(_table(schema, kind, moments))]
+    found = {from_bytes(kind, key.values[0]) for key in keys if key.values[0] is not None}
+    assert found == {moment // (hours * HOUR_US) if hours else moment for moment in moments}
+    assert len({key.folder for key in keys}) == len(moments)
+    assert all(key.folder.startswith("p%2Fq=") for key in keys)
+
+
+def test_a_partition_may_be_of_a_field_with_dots_in_its_name() -> None:
+    inside = StructType(NestedField(2, "a.b", LongType()), NestedField(3, "a", LongType()))
+    schema = Schema(NestedField(1, "s", inside), NestedField(4, "x.y", LongType()))
+    spec = PartitionSpec(
+        PartitionField(2, 1000, IdentityTransform(), "inner"),
+        PartitionField(4, 1001, IdentityTransform(), "outer"),
+    )
+    rows = [{"s": {"a.b": 1, "a": 5}, "x.y": 2}, {"s": None, "x.y": 3}]
+    table = pa.Table.from_pylist(rows, schema_to_pyarrow(schema))
+    keys = [key for key, _ in Partitioner(spec, schema).split(table)]
+    assert {key.folder for key in keys} == {"inner=1/outer=2", "inner=null/outer=3"}
+
+
 def test_without_fields_everything_is_one_partition() -> None:
     schema = Schema(NestedField(1, "v", LongType()))
     table = pa.table([pa.array([1, 2])], schema=schema_to_pyarrow(schema))

@@ -37,11 +37,17 @@ from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.quarantine import poison_search
-from headgate.data_plane.quarantine.poison_search import POISON_RECORDS_MAX, write_around_poison
+from headgate.data_plane.quarantine.poison_search import (
+    POISON_RECORDS_MAX,
+    Read,
+    read_around_poison,
+    write_around_poison,
+)
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
 from headgate.data_plane.write.write_batch import write_chunk_around_poison
 from headgate.kafka.push_source import Record
+from headgate.kafka.record_fetch import Chunk
 from headgate.tables.iceberg.table_creation import create_table_if_missing
 
 P0, P1 = TopicPartition("trips", 0), TopicPartition("trips", 1)
@@ -317,6 +323,20 @@ def test_reasons_are_redacted_and_bounded(desk: Desk, break_at: Break) -> None:
     assert isinstance(stopped, BatchFailed)
     assert "sesame" not in stopped.reason
     assert len(stopped.reason) < 2_000
+
+
+def test_a_format_that_raises_for_no_values_at_all_holds_nothing_up() -> None:
+    """As somebody's own may, for a chunk of which nothing but tombstones came."""
+    schema, asked = pa.schema([("id", pa.int64())]), list[int]()
+
+    def read(some: Chunk) -> Read:
+        asked.append(len(some.offsets))
+        if len(asked) > 9:
+            raise SystemExit("asked without end")
+        raise KeyError("id")
+
+    found = read_around_poison(chunk_of([[]]), schema, read)
+    assert (found.rows.num_rows, found.rows.schema, list(found.bad)) == (0, schema, [])
 
 
 def test_an_error_shows_nothing_of_the_record_when_told_so(desk: Desk) -> None:

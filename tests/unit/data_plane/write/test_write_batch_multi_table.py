@@ -36,6 +36,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
 )
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.data_plane.batch.routed_table import CreationSource
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePlan, WriterPlan
@@ -86,6 +87,7 @@ class Desk:
     now_s: float = 0.0
     looked: list[str] = field(default_factory=list)
     suspended: dict[str, str] = field(default_factory=dict)
+    changed: tuple[TableStart, ...] = ()
     ledger: str = "db.ledger"
     plans: RoutedPlans = field(init=False)
 
@@ -129,6 +131,7 @@ class Desk:
             quarantine=self._start("db.q"),
             folder="headgate/shop/3-a1/7",
             suspended=self.suspended,
+            changed_tables=self.changed,
         )
         chunk = chunk_of(records)
 
@@ -283,9 +286,21 @@ class Maker(Desk):
         return replace(super().source, creates_tables=True)
 
 
+@dataclass
+class Declarer(Maker):
+    """A sink file that declares one table, and lets no other be made."""
+
+    @property
+    def source(self) -> SourcePlan:
+        routing = Routing(self.routes, (), (("db.event_declared", True),), creates_others=False)
+        return replace(super().source, routing=routing)
+
+
 class Makes(Unsaid):
-    def creation_source_of(self, source: SourcePlan, _table: str) -> CreationSource:
-        return CreationSource(replace(source, routing=None))
+    def creation_source_of(self, source: SourcePlan, table: str) -> CreationSource | None:
+        assert source.routing is not None, "there are routes"
+        made = source.routing.may_create(table)
+        return CreationSource(replace(source, routing=None)) if made else None
 
 
 def test_of_names_without_end_a_few_are_proposed_and_all_tables_that_exist_are_found(
@@ -303,6 +318,33 @@ def test_of_names_without_end_a_few_are_proposed_and_all_tables_that_exist_are_f
     assert len(maker.looked) <= 4
     assert maker.looked[-1].count(",") + 1 <= len(there) + NEW_MAX
     assert set(there) <= set(maker.looked[-1].split(","))
+
+
+def test_names_without_end_of_which_none_is_declared_do_not_hold_a_batch_up(desk: Desk) -> None:
+    """CREATE-1: each is one more than a writing may ask for."""
+    desk.table("db.event_a")
+    maker = Declarer(desk.local, desk.routes)
+    wild = [some(n, kind=f"wild{n}")[0] for n in range(6 * NEW_MAX)]
+    batch = {"events": [*wild, *some(len(wild), kind="a")]}
+    assert maker.write(batch) == {"event_a": [len(wild)], "q": list(range(len(wild)))}
+    assert any("db.event_wild0, and none is declared" in text for text in maker.messages(batch))
+    made = maker.outcome({"events": [*wild, *some(len(wild), kind="declared")]})
+    assert isinstance(made, BatchNeeds), made
+    assert [need.at.table for need in made.tables] == ["db.event_declared"]
+
+
+def test_tables_that_the_coordinator_refused_do_not_hold_a_batch_up(desk: Desk) -> None:
+    """CREATE-1: they are known at once, however many there are; the others are proposed."""
+    why = (Refusal((), "its partitions lack a column"),)
+    maker = Maker(desk.local, desk.routes)
+    maker.changed = tuple(
+        TableStart(f"db.event_wild{n}", "", 0, 0, "", refused=why) for n in range(5 * NEW_MAX)
+    )
+    wild = [some(n, kind=f"wild{n}")[0] for n in range(6 * NEW_MAX)]
+    outcome = maker.outcome({"events": wild})
+    assert isinstance(outcome, BatchNeeds), outcome
+    assert len(outcome.tables) == NEW_MAX
+    assert len(maker.looked) <= 3
 
 
 def test_names_that_collide_are_unmatched_unless_they_may_merge(desk: Desk) -> None:
