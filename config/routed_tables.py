@@ -216,7 +216,7 @@ def _require_distinct_locations(settings: SinkSections) -> None:
         place = tables.creation_location_of(each.match, each.location) if each.location else ""
         if place and ONE_NAME.fullmatch(each.match):
             where = f"tables.table {each.match!r}"
-            if (other := taken.setdefault(place, where)) != where:
+            if (other := taken.setdefault(place.rstrip("/"), where)) != where:
                 raise TablesUnfit(
                     f"{where}: location = {each.location!r} is that of {other}, too",
                     "name a place of its own",

@@ -189,9 +189,15 @@ def held_partitions(state: State) -> frozenset[TopicPartition]:
     return frozenset(at for each in state.held if not each.admitted for at in each.partitions)
 
 
-def held_partitions_that_will_be_read(state: State) -> frozenset[TopicPartition]:
-    """Return those whose records come later, so that valid-through waits for them (COMMIT-4)."""
-    return held_partitions(state) if state.identity.growth_ms is not None else frozenset()
+def partitions_that_will_be_read(state: State) -> frozenset[TopicPartition]:
+    """Return those whose records come later, so that valid-through waits for them (COMMIT-4).
+
+    Of a topic that has not begun, one stands for all.
+    """
+    begun = {at.topic for at in term_of(state).progress.offsets}
+    waiting = {topic for topic in state.topics if _may_feed_keyed_table(state.identity, topic)}
+    held = held_partitions(state) if state.identity.growth_ms is not None else frozenset()
+    return held | {TopicPartition(topic, 0) for topic in waiting - begun}
 
 
 def _describe_partitions(held: HeldPartitions) -> str:

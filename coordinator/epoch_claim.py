@@ -315,8 +315,9 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     if state.identity.may_have_keyed_tables:
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
         offsets = offsets.restricted_to(offsets.keys() - held_partitions(state))
+        # Told anew by each epoch: the ids that the record knows say nothing of it.
         offsets, late = without_new_topics_described_in_part(
-            state, offsets, *known, topics=sources.topics
+            state, offsets, known[0], {}, topics=sources.topics
         )
         held += late
     tables = (view, *secondaries.values())

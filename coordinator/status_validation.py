@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.added_partitions import held_partitions_that_will_be_read
+from headgate.coordinator.added_partitions import partitions_that_will_be_read
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.phase_steps import (
     epoch_prefixes,
@@ -432,8 +432,8 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.progress.offsets,
-        fixed=partitions_of_newest_start(state) | held_partitions_that_will_be_read(state)
-        if state.held
+        fixed=partitions_of_newest_start(state) | partitions_that_will_be_read(state)
+        if state.identity.may_have_keyed_tables
         else partitions_of_newest_start(state),
         table=term.primary.view.table,
         prefixes=_primary_prefixes(state, now_ms),

@@ -30,6 +30,7 @@ from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.inputs_and_actions import DeliveriesAnswered, SecondariesRead
 from headgate.coordinator.phase_steps import (
     epoch_prefixes,
+    leader_patience_ms,
     secondaries_named_by_start,
     term_of,
     with_former_data_roots,
@@ -413,8 +414,9 @@ def suspend_overdue_tables(
     """SUSPEND-3: suspend tables that have received nothing for too long; if too many pending
     commits wait, those for which most do.
 
-    That is a table that cannot be read now, or that was just delivered to and does not show it; one
-    that is resuming only where END waits for it, for its pending commits are old by nature.
+    That is a table that cannot be read now, or that was just delivered to and does not show it. One
+    that is resuming has as long as a leader without an answer, and only END's wait ends that: its
+    pending commits are old by nature, and one delivery of so many takes its time.
     Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
     number of pending commits.
     """
@@ -429,6 +431,11 @@ def suspend_overdue_tables(
     if too_many_pending:
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
+        most -= {
+            name
+            for name, known in term.suspensions.suspended.items()
+            if known.resuming and wall_ms - known.since_ms < leader_patience_ms(state.settings)
+        }
         weary |= most if len(most | term.suspensions.suspended.keys()) <= SUSPENDED_MAX else set()
     helpless = {
         n for n in weary if n not in named and (n not in given.views or term.delivery.asked)

@@ -443,7 +443,7 @@ class SinkTables:
         return self.format_of(name).file_schema(self.table_spec_of(name))
 
     def exists(self, name: str) -> bool:
-        """Return whether a table exists, usable or not. Raises ``RetryLater``."""
+        """Return whether a table exists, usable or not. Raises as ``TableFormat.exists``."""
         return self.format_of(name).exists(self.table_spec_of(name))
 
     def short_table_names_in(self, namespace: str) -> Collection[str]:

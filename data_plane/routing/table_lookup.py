@@ -209,10 +209,11 @@ class RoutedPlans:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
         # Refused ones at once: a write that finds out each time that it lacks them may never end.
+        # Not those that are there by now (ROUTE-4): somebody made them after the refusal.
         refused = {
             start.table
             for start in batch.changed_tables
-            if start.table and start.refused and not start.uuid
+            if start.table and start.refused and not start.uuid and not self._is_listed(start.table)
         }
         for name in sorted({*alone, *wanted_tables, *refused} - tables.keys()):
             if name in alone or not no_creation_reason:
@@ -288,9 +289,13 @@ class RoutedPlans:
                     self._lookup.list_table_names(namespace),
                 )
 
-    def _get_or_look_up_table(self, name: str, source: SourcePlan) -> RoutedTable | None:
+    def _is_listed(self, name: str) -> bool | None:
+        """Return whether the list of its namespace has the table; ``None`` if there is no list."""
         listed = self._listed.get(_namespace_of(name))
-        if listed is not None and _last_part_of(name) not in listed[1]:
+        return None if listed is None else _last_part_of(name) in listed[1]
+
+    def _get_or_look_up_table(self, name: str, source: SourcePlan) -> RoutedTable | None:
+        if self._is_listed(name) is False:
             before = self._loaded.pop(name, None)
             had = before is not None and before[1].plan is not None
             if had and not self._declarations.recreates_missing:

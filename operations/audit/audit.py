@@ -670,6 +670,9 @@ class SinkAudit:
                         table.files, history, self._settings.name
                     ),
                 )
+            except FileDamaged as error:
+                table.findings.append(Finding("file-unreadable", str(error)))
+                columns, is_unknown = None, True
             except (ValueError, NotImplementedError) as error:  # equality deletes, for example
                 self._unproven.append(f"{name}: the rows cannot be read here: {error}")
                 columns, is_unknown = None, True

@@ -37,6 +37,7 @@ from headgate.operations.audit.report import Finding, PartitionAudit
 from headgate.operations.audit.source_compare import SourceOffsets
 from headgate.operations.audit.table_checks import AuditedTable, OffsetMove
 from headgate.operations.audit.table_records import count_rows_and_distinct_keys
+from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 # Compares each commit's record of a keyed table with its manifests alone.
@@ -185,6 +186,9 @@ def check_keys(
     rows_max = sum(file.records for file in files if not file.deletes)
     try:
         rows, different = count_rows_and_distinct_keys(reader, key, rows_max, memory_bytes)
+    except FileDamaged as error:
+        conclusions.findings.append(Finding("file-unreadable", str(error)))
+        return conclusions
     except (ValueError, NotImplementedError) as error:  # pyiceberg cannot read equality deletes
         conclusions.unproven.append(f"the keys cannot be read here: {error}")
         return conclusions
@@ -458,6 +462,11 @@ class KeyedTables:
         """What stands in the way of a comparison is said of these tables."""
         try:
             yield
+        except FileDamaged as error:
+            for name in names:
+                found = Finding("file-unreadable", str(error))
+                self._add_conclusions(name, Conclusions(findings=[found]))
+            return
         except (ValueError, NotImplementedError) as error:
             text = f"the rows cannot be compared here: {error}"
         except HeadgateError as error:

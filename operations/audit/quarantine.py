@@ -39,6 +39,7 @@ from headgate.operations.audit.table_records import (
     select_rows,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 COLUMNS = ("topic", "partition", "offset")
 
@@ -144,6 +145,9 @@ def _examine_quarantine(
             )
             if routed:
                 evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
+        except FileDamaged as error:
+            table.findings.append(Finding("file-unreadable", str(error)))
+            evidence.unread, evidence.records = str(error), TableRecords()
         except (ValueError, NotImplementedError) as error:  # a column that people renamed
             evidence.unread, evidence.records = str(error), TableRecords()
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)

@@ -338,6 +338,8 @@ def _check_staged_files_exist(reader: SupportsKeyedAudit, manifest: str) -> list
         gone = reader.missing_staged_files(manifest)
     except FileNotFoundError as error:
         return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
+    except FileDamaged as error:
+        return [Finding("file-unreadable", f"{error}; it is pending")]
     return [Finding("pending-commit-missing", f"{path} is gone, and pending") for path in gone]
 
 

@@ -322,7 +322,8 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
                         hint,
                     )
                 raise WorkersSilent(
-                    f"worker {worker} has not given all its sinks away within {timeout_s:g} s", hint
+                    f"others have not taken all sinks of worker {worker} within {timeout_s:g} s",
+                    f"{hint}; a static member's are kept for its session's time-out",
                 )
             watched.follow(0.5)
 

@@ -82,8 +82,4 @@ def _may_have_filled_quarantine(history: History, name: str) -> bool:
     records = [commit.record for commit in history.commits]
     if history.current_record:
         records.append(history.current_record)
-    # Records of version 1 do not name their quarantine.
-    return any(
-        name in record.secondaries or (record.quarantined and not record.secondaries)
-        for record in records
-    )
+    return any(record.secondary_uuid(name) is not None for record in records)

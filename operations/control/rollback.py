@@ -380,8 +380,10 @@ def require_source_holds_records_after(
 ) -> None:
     """Raise ``ConfigurationError`` if the source has lost what would be read again, and
     ``Unreachable`` while a partition has no leader."""
-    require_every_partition_led(topics)
-    for at, offset in sorted(without_query_offset(record.offsets).items()):  # QUERY-2
+    read_again = without_query_offset(record.offsets)  # QUERY-2
+    of = {at.topic for at in read_again}
+    require_every_partition_led({name: now for name, now in topics.items() if name in of})
+    for at, offset in sorted(read_again.items()):
         topic = topics.get(at.topic)
         log = topic.partitions.get(at.partition) if topic else None
         if topic is None or log is None:

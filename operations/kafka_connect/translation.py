@@ -185,16 +185,14 @@ def _fill_topics(report: Report, first_topic: str) -> None:
         source["topics"] = []
         report.note_refused("topics", "no topic is named, and Connect would not start either")
         return
-    is_pattern = True
+    whole, apart = f"(?:{pattern})\\Z", ""
+    control = ControlSettings().topic  # the connector would have read that as well
     try:
-        re.compile(pattern)
+        if any(re.match(whole, name) for name in (control, f"{control}-fleet")):
+            apart = f"(?!{control}(?:-.*)?\\Z)"  # those of a fleet's sinks, too
     except re.error as error:
-        is_pattern = False
         report.note_refused("topics.regex", f"Java's pattern is none of Python's: {error}")
     leads = first_topic or report.add_variable_reference("topics.regex", "FIRST_TOPIC")
-    whole = f"(?:{pattern})\\Z"
-    control = ControlSettings().topic  # the connector would have read that as well
-    apart = f"(?!{control}\\Z)" if is_pattern and re.match(whole, control) else ""
     source["topics"] = [leads, f"^{apart}{whole}"]
     if first_topic:
         report.note_kept(

@@ -81,16 +81,17 @@ def resume_and_wait_until_open(
 ) -> tuple[str, ...]:
     """Resume those of the tables that are suspended, and wait until they take rows.
 
-    Without names, all that are suspended. Returns the names of those that were suspended. Raises as
-    ``resume_tables``, and ``RetryLater`` if one does not open within ``patience_s``.
+    Without names, all that are suspended, but for those that are gone: only by name are these
+    created again. Returns the names of those that were suspended. Raises as ``resume_tables``, and
+    ``RetryLater`` if one does not open within ``patience_s``.
     """
     require_many_tables(settings.tables)
     with open_tables_for_reading(settings) as tables:
         suspended, gone = _read_suspended(tables)
-    resumed = tuple(sorted(suspended.keys() & set(names) if names else suspended))
+    wanted = set(names) if names else suspended.keys() - set(gone)
+    resumed = tuple(sorted(suspended.keys() & wanted))
     if any(not suspended[name].resuming for name in resumed):
-        # Not the names of all where none was given: a table that is gone would count as named.
-        resume_tables(settings, resumed if names else (), patience_s)
+        resume_tables(settings, resumed, patience_s)
     _wait_until_open(settings, resumed, gone, patience_s)
     return resumed
 
@@ -129,7 +130,13 @@ def _find_tables_not_open_yet(
     delivered = "it receives what is pending for it first (headgate tables SINK); then ask again"
     suspended = _read_suspended(tables).by_name
     resuming = _NotOpenYet("is resuming, but not open yet", delivered)
-    waiting = {name: resuming for name in names if name in suspended}
+    waiting = {
+        name: resuming
+        if suspended[name].resuming
+        else _NotOpenYet(f"stays suspended: {suspended[name].why}", "mend that, and ask again")
+        for name in names
+        if name in suspended
+    }
     if recreated := (set(names) & set(gone)) - waiting.keys():
         history = tables.reader.history()
         pending = {each.table for each in tables.read_undelivered_commits(history.current_record)}

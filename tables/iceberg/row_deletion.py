@@ -275,8 +275,10 @@ class Deletion(MaintenanceCommit[RowsToDelete]):
         except HeadgateError:
             raise
         except Exception as error:
-            certainly = "may not be" if self._doubtful else "are not"
-            what = f"rows of {self._identifier} {certainly} deleted"
+            rows = f"rows of {self._identifier}"
+            what = f"{rows} are not deleted"
+            if self._doubtful:
+                what = f"whether {rows} are deleted is not known"
             raise translate_catalog_error(error, what) from error
 
     def try_commit(self) -> Settled:

@@ -22,6 +22,7 @@ from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.coordinator.settings import OffsetPolicy
+from headgate.coordinator.status_validation import admission_criteria
 
 GROWTH_MS = 10_000
 TOPIC = "trips"
@@ -241,6 +242,9 @@ def test_a_new_topic_whose_last_partition_has_no_leader_has_not_grown(
     for is_new in (True, False):
         assert asked(coordinator, {**known, "zones": silent}).offsets == offsets(10, 20)
         assert ("zones: not read" in coordinator.told) is is_new
+        coordinator.until(Phase.COLLECTING)
+        fixed = admission_criteria(coordinator.state, coordinator.now_ms).fixed
+        assert fixed == {P0, P1, TopicPartition("zones", 0)}, "valid-through waits for it"
         goes_round(coordinator, {})
     for _ in range(2):
         begun = asked(coordinator, {**known, "zones": whole}).offsets

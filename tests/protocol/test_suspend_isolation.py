@@ -568,6 +568,18 @@ def test_suspend_5_one_that_goes_while_it_is_resuming_stays_suspended_and_may_be
     asks(made, ORDERS)
 
 
+def test_suspend_5_one_that_owes_much_has_time_to_receive_it() -> None:
+    """It is left out of what is read while its delivery goes on."""
+    resumed = replace(DROPPED, resuming=True, since_ms=WALL_AHEAD_MS + 1_000_000)
+    made = ledgers(*(pending(EPOCH - 1, 4) for _ in range(200)), suspended=(resumed,))
+    made.until(Phase.DELIVERING)
+    reads(made, secondary(ASIDE), table())
+    made.given(DeliveriesAnswered({ORDERS: Unknown("no answer in time")}))
+    reads(made, secondary(ASIDE))
+    assert made.phase is Phase.DELIVERING
+    assert made.term.suspensions.suspended[ORDERS].resuming
+
+
 @pytest.mark.parametrize("read", [True, False])
 def test_suspend_5_one_that_owes_too_much_and_takes_nothing_holds_up_no_others(
     *, read: bool

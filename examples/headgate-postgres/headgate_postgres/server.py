@@ -59,11 +59,12 @@ SELECT 'rule ' || rulename FROM pg_rewrite WHERE ev_class = %(oid)s
 _UNIQUE = """
 SELECT indexrelid::regclass::text, ARRAY(
     SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY (indkey)),
-    indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
+    indimmediate AND indpred IS NULL AND indexprs IS NULL, indisvalid
 FROM pg_index
 WHERE indrelid = %s AND indisunique
 """
-"""The last column: whether ``ON CONFLICT`` takes the index. Any of them may refuse a row."""
+"""The last columns: whether ``ON CONFLICT`` can take the index, and may by now: REINDEX makes one
+that is not valid yet. Any other may refuse a row."""
 _BESIDE = """
 SELECT relname::text FROM pg_class
 WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -162,9 +163,9 @@ class Server:
     def _refuse_rules(self, connection: Connection, oid: int, key: RowKey | None) -> None:
         rules = [name for (name,) in connection.execute(_RULES, {"oid": oid})]
         wanted, keyed = set(key.key) if key else None, False
-        for name, columns, is_usable in connection.execute(_UNIQUE, (oid,)).fetchall():
-            if is_usable and set(columns) == wanted:
-                keyed = True
+        for name, columns, is_plain, is_valid in connection.execute(_UNIQUE, (oid,)).fetchall():
+            if is_plain and set(columns) == wanted:
+                keyed = keyed or is_valid
             else:
                 rules.append(f"unique index {name}")
         if rules:

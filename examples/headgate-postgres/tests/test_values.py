@@ -155,6 +155,14 @@ def test_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
         keyed.kind.file_schema(keyed.wanted)
 
 
+def test_a_second_index_over_the_key_that_is_not_valid_yet_refuses_nothing_more(keyed) -> None:
+    """As while ``REINDEX ... CONCURRENTLY`` runs, and after one that was ended."""
+    keyed.sql("CREATE UNIQUE INDEX ON {} (id)")
+    second = "indrelid = '{}'::regclass AND NOT indisprimary"
+    keyed.sql(f"UPDATE pg_index SET indisvalid = false WHERE {second}")
+    assert keyed.kind.file_schema(keyed.wanted)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [

@@ -18,8 +18,6 @@ from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
     ForbiddenError,
-    OAuthError,
-    UnauthorizedError,
 )
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -168,7 +166,7 @@ class MaintenanceCommit(Generic[_Sent]):
             raise
         except (CommitFailedException, BadRequestError, ValueError) as error:
             return self._verify_refusal(snapshot, manifests, error)
-        except (ForbiddenError, UnauthorizedError, OAuthError) as error:
+        except ForbiddenError as error:  # what a token lacks may come back within the tries
             self._doubtful = True
             what = f"table {self._identifier} cannot be committed to"
             raise translate_catalog_error(error, what) from error

@@ -347,6 +347,17 @@ def test_tables_that_the_coordinator_refused_do_not_hold_a_batch_up(desk: Desk) 
     assert len(maker.looked) <= 3
 
 
+def test_route_4_a_table_that_was_made_after_it_was_refused_takes_its_records(desk: Desk) -> None:
+    maker = Maker(desk.local, desk.routes)
+    why = (Refusal((), "its partitions lack a column"),)
+    maker.changed = (TableStart("db.event_a", "", 0, 0, "", refused=why),)
+    batch = {"events": some(1, kind="a")}
+    assert maker.write(batch) == {"q": [1]}
+    maker.table("db.event_a")
+    maker.now_s = LISTED_S + 1
+    assert maker.write(batch) == {"event_a": [1]}
+
+
 def test_names_that_collide_are_unmatched_unless_they_may_merge(desk: Desk) -> None:
     desk.table("db.a_b", "db.event_click")
     desk.table("db.event_view", raw="db.event_View")

@@ -247,6 +247,20 @@ def test_a_table_whose_rows_cannot_be_read_here_has_answered(
     assert says(report.unproven, "1 record of the source is absent", "carry no coordinates: 1")
 
 
+@pytest.mark.parametrize("in_quarantine", [False, True])
+def test_a_file_that_was_overwritten_inside_is_a_finding_and_no_file_is_called_whole(
+    shop: Shop, beside: Beside, *, in_quarantine: bool
+) -> None:
+    shop.diverts({CLICKS: {3: GOOD, 4: GOOD}})
+    name = shop.settings.quarantine.table if in_quarantine else CLICKS
+    for task in shop.catalog.load_table(name).scan().plan_files():
+        path = Path(task.file.file_path.removeprefix("file://"))
+        path.write_bytes(path.read_bytes()[:4] + bytes(60) + path.read_bytes()[64:])
+    report = beside(5)
+    assert findings(report) == {"file-unreadable"}
+    assert not says(report.proven, "whole")
+
+
 # ------------------------------------------------------------------------- what moves meanwhile
 
 

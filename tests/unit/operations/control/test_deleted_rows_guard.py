@@ -24,7 +24,7 @@ from unit.operations.routed_shop import (
 )
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import offset_metadata_of_table
+from headgate.control_protocol.commit_record import UNNAMED, offset_metadata_of_table
 from headgate.control_protocol.errors import DeletedBack, DeletedMeanwhile, TableMissing
 from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -298,14 +298,16 @@ def test_offsets_are_not_set_back_over_deleted_records(
     assert set_offsets.plan_offset_moves(settings, [f"{TOPIC}/0=0"], deleted_back=True).moves
 
 
+@pytest.mark.parametrize("name", ["db.aside", UNNAMED])
 def test_a_quarantine_that_no_start_has_made_yet_has_no_deletions(
-    filled_sink: FilledTable, settings: SinkSettings
+    filled_sink: FilledTable, settings: SinkSettings, name: str
 ) -> None:
+    """A record of version 1 gives its quarantine no name."""
     aside = replace(settings.quarantine, policy=Disposal.QUARANTINE, table="db.aside")
     kept = replace(settings, quarantine=aside)
     assert set_offsets.plan_offset_moves(kept, [f"{TOPIC}/0=3"]).moves
     filled_sink.table.refresh()
-    filled_sink.commit(filled_sink.record(1, 3, {0: 12, 1: 10}, secondaries={"db.aside": "uuid"}))
+    filled_sink.commit(filled_sink.record(1, 3, {0: 12, 1: 10}, secondaries={name: "uuid"}))
     with pytest.raises(TableMissing, match=r"db\.aside"):
         set_offsets.plan_offset_moves(kept, [f"{TOPIC}/0=3"])
 

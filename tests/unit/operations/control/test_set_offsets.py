@@ -105,7 +105,7 @@ def test_a_topic_that_is_new_to_the_sink_begins_with_all_of_its_partitions(
     monkeypatch.setattr(module, "require_no_running_participants", lambda _: None)
     planned = module.plan_offset_moves(settings, ["zones/0=latest"])
     assert [*planned.describe_moves()] == [
-        "zones/0: from 2 to 50: up to 48 records are skipped, and are LOST to the table"
+        "zones/0: from 2 to 50: up to 48 records are skipped, and LOST to the table"
     ]
     carry_out_offset_plan(settings, planned)
     record = table.read().record

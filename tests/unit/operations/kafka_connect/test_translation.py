@@ -367,11 +367,14 @@ def test_a_pattern_of_all_topics_leaves_out_what_the_sink_itself_says() -> None:
     """Else its control events would be its records, and bring new ones, for ever."""
     sink = one({"topics": "-", "topics.regex": ".*"}, topic="shop")
     _, pattern = at(sink, "source", "topics")
-    assert [t for t in ("shop", CONTROL, f"{CONTROL}s") if re.search(pattern, t)] == [
-        "shop",
-        f"{CONTROL}s",
-    ]
+    some = ("shop", CONTROL, f"{CONTROL}-trips", f"{CONTROL}s")
+    assert [t for t in some if re.search(pattern, t)] == ["shop", f"{CONTROL}s"]
     parse(to_toml(sink.document))
+
+
+def test_a_pattern_with_flags_of_java_s_at_its_beginning_is_refused() -> None:
+    sink = one({"topics": "-", "topics.regex": "(?i)shop.*"}, topic="shop")
+    assert "topics.regex" in {fate.key for fate in sink.refused_fates}
 
 
 def test_bad_records_that_connect_drops_are_kept() -> None:
