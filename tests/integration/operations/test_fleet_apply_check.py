@@ -31,7 +31,7 @@ def test_nothing_changes_unless_each_sink_that_changes_would_work(
 
         (fleet.folder / "bad.toml").unlink()
         said = fleet.command("apply", fleet.folder, "--check")
-        assert "1 changed files: each would work" in said
+        assert "1 changed file: each would work" in said
         assert "1 file: 1 added" in said
 
         (fleet.folder / "bad.toml").write_text(missing)
