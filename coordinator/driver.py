@@ -212,8 +212,6 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
     def _answer_look(self, asked: Look) -> Looked:
         world = self._world
         found = answer_look(asked, world, self._start_at, world.clock.wall_ms)
-        if found.secondaries is not None:
-            self._redact_troubles(found.secondaries.troubles)
         if (described := found.sources) is None:
             return found
         topic_id, stamp = world.control_topic_id(), world.stamp()
@@ -231,8 +229,9 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         assert secondaries is not None, "this sink has no secondary tables"
         match action:
             case StageManifests(drafts):
-                pending_commits, troubles = _split_off_errors(secondaries.stage(drafts))
-                self._redact_troubles(troubles)
+                pending_commits, troubles = _split_off_errors(
+                    secondaries.stage(drafts), self._redaction
+                )
                 return ManifestsStaged(
                     tuple(
                         pending_commit
@@ -243,10 +242,9 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
                 )
             case DeliverPendingCommits(deliveries, timeout_ms):
                 delivered: Split[CommitOutcome] = _split_off_errors(
-                    secondaries.deliver(deliveries, timeout_ms)
+                    secondaries.deliver(deliveries, timeout_ms), self._redaction
                 )
                 outcomes, troubles = delivered
-                self._redact_troubles(troubles)
                 redacted = {name: self._with_reason_redacted(o) for name, o in outcomes.items()}
                 return DeliveriesAnswered(redacted, troubles)
             case ChangeTables(wants):
@@ -265,13 +263,6 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
             case AcknowledgeDelivered(pending_commits):
                 secondaries.delete_delivered_key_files(pending_commits)
         return None
-
-    # A table's trouble is cut to length where it is said, in START and in the table's record: half
-    # a secret would be found by nobody.
-
-    def _redact_troubles(self, troubles: Mapping[str, HeadgateError]) -> None:
-        for error in troubles.values():
-            self._redaction.redact_in_place(error)
 
     def _with_reason_redacted(self, outcome: CommitOutcome) -> CommitOutcome:
         if isinstance(outcome, Landed):
@@ -323,6 +314,9 @@ class ReadablePorts(Protocol):
     @property
     def secondaries(self) -> AllSecondaryTables | None: ...
 
+    @property
+    def redaction(self) -> Redaction: ...
+
 
 def answer_look(
     asked: Look, ports: ReadablePorts, start_at: StartAt, wall_ms: Callable[[], int]
@@ -333,25 +327,33 @@ def answer_look(
     looked_wall_ms = wall_ms()  # also where no secondary table is read: it may get some later
     if asked.tables or asked.remembered:
         assert ports.secondaries is not None, "this sink has no secondary tables"
-        secondaries = _read_secondaries(ports.secondaries, asked)
+        secondaries = _read_secondaries(ports.secondaries, asked, ports.redaction)
     if asked.sources:
         sources = _describe_sources(ports.topics, start_at, first_start=asked.first_start)
     return Looked(primary, secondaries, sources, looked_wall_ms)
 
 
-def _read_secondaries(secondaries: AllSecondaryTables, asked: Look) -> SecondariesRead:
+def _read_secondaries(
+    secondaries: AllSecondaryTables, asked: Look, redaction: Redaction
+) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.find_missing_tables(asked.remembered) if asked.remembered else {}
-    views, troubles = _split_off_errors({**gone, **secondaries.try_read_views(asked.tables)})
-    return SecondariesRead(views, troubles)
+    answers = {**gone, **secondaries.try_read_views(asked.tables)}
+    return SecondariesRead(*_split_off_errors(answers, redaction))
 
 
 def _split_off_errors(
-    answers: Mapping[str, _Answer | HeadgateError],
+    answers: Mapping[str, _Answer | HeadgateError], redaction: Redaction
 ) -> Split[_Answer]:
     """Split the answers of secondary tables from the errors of those that can be suspended
-    (SUSPEND-1)."""
-    troubles = {name: each for name, each in answers.items() if isinstance(each, HeadgateError)}
+    (SUSPEND-1), redacted in place."""
+    # They are cut to length where they are said, in START and in the table's record: half a secret
+    # would be found by nobody.
+    troubles = {
+        name: redaction.redact_in_place(each)
+        for name, each in answers.items()
+        if isinstance(each, HeadgateError)
+    }
     return {n: a for n, a in answers.items() if not isinstance(a, HeadgateError)}, troubles
 
 

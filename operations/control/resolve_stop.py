@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.config.configuration_fingerprint import configuration_digest
@@ -34,6 +34,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
+from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import (
     on_look_before_claim,
@@ -107,6 +108,7 @@ class ClaimedSink:
     start_at: StartAt
     secondaries: AllSecondaryTables | None = None
     changes_deletes: bool = False
+    redaction: Redaction = field(default_factory=Redaction)
 
 
 def resolve_stop_of_sink(
@@ -166,6 +168,7 @@ def resolve_stop_of_sink(
             StartAt(settings.source.start_at if start_ms is None else start_ms),
             secondaries,
             changes_deletes=deletes is not None,
+            redaction=settings.redaction,
         )
 
         def require_deleted_stay_deleted(view: TableView, record: CommitRecord) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
-from headgate.config.routed_tables import section_of_table
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, Suspended
 from headgate.control_protocol.errors import (
@@ -151,10 +150,7 @@ def _find_tables_not_open_yet(
 
 def _can_create_again(tables: TablesSettings, table: str) -> bool:
     """Return whether the sink can create the table again (LEDGER-2)."""
-    creates_from = tables.create.schema
-    each = section_of_table(tables, table)
-    declared = creates_from is not CreateFrom.OFF and bool(each and each.columns)
-    return creates_from.takes_columns_from_records or declared
+    return tables.create.schema is not CreateFrom.OFF and tables.routing.may_create(table)
 
 
 class _SuspendedTables(NamedTuple):

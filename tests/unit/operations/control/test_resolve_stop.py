@@ -11,6 +11,7 @@ from headgate.control_protocol.commit_record import offset_metadata_of_table
 from headgate.control_protocol.errors import (
     ConfigurationError,
     KeyedPartitionsAdded,
+    MissingRights,
     RetryLater,
     StopSink,
     TableRolledBack,
@@ -19,6 +20,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView
+from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.testing import (
     CommitFault,
     FakeCatalog,
@@ -267,6 +269,22 @@ def test_pending_9_a_rollback_that_is_followed_claims_the_quarantine() -> None:
     record = sink.table.read().record
     assert record is not None
     assert [pending_commit.table for pending_commit in record.pending_commits] == ["lake.aside"]
+
+
+def test_what_a_claim_will_say_of_a_table_is_redacted_before_it_is_cut() -> None:
+    """As a coordinator's: the table's record repeats it."""
+
+    class Forbidden(FakeTable):
+        def read(self) -> TableView:
+            raise MissingRights("no rights for sesame-open")
+
+    sink = Followed()
+    tables = SecondaryTables(lambda _: Forbidden(sink.aside, SINK), threads=False, required=())
+    hidden = Redaction(frozenset({"sesame-open"}))
+    world = ClaimedSink(OPERATOR, sink.table, sink.topics, StartAt(), tables, redaction=hidden)
+    found = answer_look(Look(tables=("lake.aside",)), world, StartAt(), lambda: 0).secondaries
+    assert found is not None
+    assert found.troubles["lake.aside"].message == "no rights for ***"
 
 
 def test_pending_9_a_quarantine_that_cannot_be_read_accepts_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
-from unit.operations.filled_table import catalog_properties, sink_file_text
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
@@ -30,7 +30,6 @@ from headgate.operations.many_tables import replay_quarantined, resume, rewrite_
 from headgate.operations.many_tables.replay_quarantined import ReplayedTable
 from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTable
 from headgate.operations.status.report import MEND_TABLES
-from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, create_table_if_missing
 
@@ -49,10 +48,10 @@ class Desk:
     """A sink file of many tables, its catalog, and the ledger's newest record."""
 
     path: Path
-    text: str
+    catalog: Catalog
 
     def __post_init__(self) -> None:
-        self.catalog = load_catalog("default", catalog_properties(self.path.parent))
+        self.text = self.path.read_text()
         self.number = 0
         self.write("")
         create_table_if_missing(self.catalog, "db.ledger", TableDeclaration({"note": "string"}))
@@ -99,10 +98,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path / "sink.toml", sink_file_text(tmp_path))
-    yield made
-    made.catalog.close()
+def desk(sink_file: Path, catalog: Catalog) -> Desk:
+    return Desk(sink_file, catalog)
 
 
 def test_tables_that_are_delivered_are_complete_through_the_ledgers_time(desk: Desk) -> None:
@@ -332,6 +329,21 @@ def test_ledger_2_replay_without_names_creates_no_table_that_is_gone(
     desk.decides(suspended=(mended, Suspended("db.gone", "HG-102 was dropped", 5)))
     assert desk.asks("resume", "--replay").exit_code == 0
     assert (asked, replayed) == ([("db.one",)], [()])
+
+
+def test_ledger_2_a_table_whose_key_records_do_not_show_is_not_said_to_come_again(
+    desk: Desk, asked: list[tuple[str, ...]]
+) -> None:
+    desk.write(
+        '[tables.create]\nschema = "infer"\n'
+        '[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n'
+        '[[tables.table]]\nmatch = "db.gone"\nkey = ["id"]\n'
+    )
+    routed = desk.path.read_text().replace('field = "zone"\nto = "db.{field}"', 'to = "db.gone"')
+    desk.path.write_text(routed)
+    desk.decides(suspended=(Suspended("db.gone", "HG-102 was dropped", 5),))
+    assert "HG-229 db.gone stays suspended" in desk.asks("resume", "db.gone").output
+    assert asked == []
 
 
 def test_a_sink_of_one_table_has_none_to_resume(desk: Desk) -> None:
