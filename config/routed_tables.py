@@ -27,7 +27,13 @@ from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, 
 from headgate.data_plane.batch.routed_table import CreationSource
 from headgate.data_plane.formats.column_options import FROM, parse_path
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
-from headgate.data_plane.routing.routes import TABLE_COLUMN, Route, fold_case, require_valid_route
+from headgate.data_plane.routing.routes import (
+    TABLE_COLUMN,
+    Route,
+    compile_pattern,
+    fold_case,
+    require_valid_route,
+)
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.catalog_types import not_atomic_error, require_supported_type
 
@@ -56,7 +62,7 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
         if settings.transform:
             _require_route_readable_from_rows(route, number)
         else:
-            _require_readable_route_input(settings, number)
+            _require_readable_route_input(settings, route, number)
     _require_policies_fit_many_tables(settings)
     _require_consistent_tables_section(settings)
     _require_format_tells_columns(settings)
@@ -78,25 +84,23 @@ def _require_route_not_to_own_table(settings: SinkSections, route: Route, number
         )
 
 
-def _require_readable_route_input(settings: SinkSections, route_number: int) -> None:
-    route = settings.tables.routing.routes[route_number - 1]
+def _require_readable_route_input(settings: SinkSections, route: Route, number: int) -> None:
     made = create_record_format(
         settings.format.type, ValueOptions.from_options(settings.format.options).of_format
     )
     if route.record and not hasattr(made, "names_of_records"):
         raise RouteUnfit(
-            f"route {route_number} looks at Avro record names, but values are "
-            f"{settings.format.type}",
+            f"route {number} looks at Avro record names, but values are {settings.format.type}",
             'format.type = "avro" and "avro-registry" have them',
         )
     if route.field:
         try:
             path = parse_path(route.field)
         except ValueError as error:
-            raise RouteUnfit(f"route {route_number}: field = {error}", "write a.b.c") from None
+            raise RouteUnfit(f"route {number}: field = {error}", "write a.b.c") from None
         if len(path) > 1 and FROM not in getattr(made, "rules", frozenset()):
             raise RouteUnfit(
-                f"route {route_number}: the format {settings.format.type} does not support paths",
+                f"route {number}: the format {settings.format.type} does not support paths",
                 "name a field of the record itself",
             )
 
@@ -326,7 +330,9 @@ def compile_template_pattern(template: str) -> re.Pattern[str]:
 
 def section_of_table(tables: TablesSettings, table: str) -> OneTableSettings | None:
     """Return the first section whose pattern matches the whole name."""
-    return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
+    return next(
+        (each for each in tables.table if compile_pattern(each.match).fullmatch(table)), None
+    )
 
 
 def settings_of_routed_table(

@@ -306,12 +306,16 @@ def _require_control_topic_is_no_source(topics: Iterable[str], control: str) -> 
             f"control.topic {control!r} is also a source topic",
             "give the control topic a name of its own",
         )
-    for pattern in (topic for topic in topics if topic.startswith("^")):
-        if re.search(pattern, control):
-            _raise_wrong_setting(
-                f"the source's pattern {pattern!r} matches control.topic {control!r}",
-                f"leave it out: a pattern may begin with ^(?!{control}$)",
-            )
+    if pattern := _pattern_that_matches(topics, control):
+        _raise_wrong_setting(
+            f"the source's pattern {pattern!r} matches control.topic {control!r}",
+            f"leave it out: a pattern may begin with ^(?!{control}$)",
+        )
+
+
+def _pattern_that_matches(topics: Iterable[str], name: str) -> str:
+    """Return the first pattern that matches the topic's name; empty if none does."""
+    return next((topic for topic in topics if topic.startswith("^") and re.search(topic, name)), "")
 
 
 def require_valid_signing_keys(section: str, key: Secret, accepted: Secret) -> None:
@@ -484,9 +488,8 @@ def _is_topic_name(name: str) -> bool:
 def _is_read_by_sink(settings: SinkSections, topic: str) -> bool:
     """Return whether the topic is one of the source's, or the control topic."""
     topics = settings.source.topics
-    patterns = [name for name in topics if name.startswith("^")]
     named = topic in (*topics, settings.control.topic)
-    return named or any(re.search(pattern, topic) for pattern in patterns)
+    return named or bool(_pattern_that_matches(topics, topic))
 
 
 def _require_separate_report_topics(settings: SinkSections) -> None:

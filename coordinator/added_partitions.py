@@ -195,9 +195,13 @@ def partitions_that_will_be_read(state: State) -> frozenset[TopicPartition]:
     Of a topic that has not begun, one stands for all.
     """
     begun = {at.topic for at in term_of(state).progress.offsets}
-    waiting = {topic for topic in state.topics if _may_feed_keyed_table(state.identity, topic)}
     held = held_partitions(state) if state.identity.growth_ms is not None else frozenset()
-    return held | {TopicPartition(topic, 0) for topic in waiting - begun}
+    # Only new topics are asked about: for each one all routes are gone through.
+    return held | {
+        TopicPartition(topic, 0)
+        for topic in state.topics - begun
+        if _may_feed_keyed_table(state.identity, topic)
+    }
 
 
 def _describe_partitions(held: HeldPartitions) -> str:

@@ -249,9 +249,9 @@ def stop_resuming_troubled_tables(
 
     A person who asks for one that is resuming is not heard: it would be so for ever.
     """
-    term, wall_ms = term_of(state), max(0, state.wall_ms(now_ms))
+    term, wall_ms = term_of(state), state.wall_ms(now_ms)
     found = {
-        name: Suspended(name, f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX], wall_ms)
+        name: _suspension_for(name, error, wall_ms)
         for name, error in troubles.items()
         if (known := term.suspensions.suspended.get(name))
         and known.resuming
@@ -356,12 +356,12 @@ def build_suspensions_or_raise(
     for error in found.values():
         if not state.identity.secondaries:
             raise error
-    return {
-        name: Suspended(
-            name, f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX], max(0, wall_ms)
-        )
-        for name, error in found.items()
-    }
+    return {name: _suspension_for(name, error, wall_ms) for name, error in found.items()}
+
+
+def _suspension_for(name: str, error: HeadgateError, wall_ms: int) -> Suspended:
+    """Return the record's entry of a table with this trouble."""
+    return Suspended(name, f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX], max(0, wall_ms))
 
 
 def suspended_tables_log_lines(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
@@ -486,9 +486,8 @@ def resume_requested_tables(
             error = _shared_sources_error(view, state, term)
         if view is None or error is not None:
             error = error or Unreachable(f"{name} cannot be reached")
-            why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
-            suspended[name] = Suspended(name, why, wall_ms)
-            text = f"{name} stays suspended: {why}"
+            suspended[name] = stays = _suspension_for(name, error, wall_ms)
+            text = f"{name} stays suspended: {stays.why}"
             tells.append(LogLine(text, trouble=True, event=LogEvent.TABLE_SUSPENDED))
             continue
         secondaries[name] = view

@@ -110,7 +110,7 @@ class KafkaSourceTopics:
         """Do nothing: only idle connections are open, which end with the object."""
 
     def _describe_topics(self) -> Mapping[str, Any]:
-        names = self._named_and_matching_topics()
+        names = named_and_matching_topics(self._topics, self._list_topics)
         if not names:
             return {}
         try:
@@ -151,9 +151,6 @@ class KafkaSourceTopics:
         except kafka.KafkaException as error:
             raise _translate_error("the list of topics", error) from error
         return topics
-
-    def _named_and_matching_topics(self) -> list[str]:
-        return named_and_matching_topics(self._topics, self._list_topics)
 
     def _list_offsets(
         self, partitions: Sequence[TopicPartition], spec: OffsetSpec

@@ -24,10 +24,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.operations.access.kafka_connection import (
-    open_reachable_source_topics,
-    require_every_partition_led,
-)
+from headgate.operations.access.kafka_connection import read_topics
 from headgate.operations.access.tables import names_in_ledger, open_tables_for_reading
 from headgate.runtime.wall_clock import format_utc
 
@@ -67,14 +64,6 @@ def wait_and_describe_tables_behind(
         time.sleep(max(0.0, min(LOOKED_AT_S, left_s)))
 
 
-def read_topics(settings: SinkSettings) -> Topics:
-    """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
-    with open_reachable_source_topics(settings) as topics:
-        described = topics.describe()
-    require_every_partition_led(described)
-    return described
-
-
 def count_missing_offsets(
     record: CommitRecord | None, topics: Topics
 ) -> Mapping[TopicPartition, int]:
@@ -100,16 +89,18 @@ def _describe_tables_behind(
     try:
         with open_tables_for_reading(settings) as tables:
             record = tables.reader.view().record
-            filled = (
-                names_in_ledger(tables, tables.reader.history()) if settings.tables else set[str]()
+            own = _describe_table_if_behind(
+                tables.name, record.valid_through_ms if record else None, through_ms
             )
+            is_behind = bool(own) and (
+                topics is None or record is None or bool(count_missing_offsets(record, topics))
+            )
+            asks_others = bool(settings.tables) and not is_behind
+            filled = names_in_ledger(tables, tables.reader.history()) if asks_others else set[str]()
     except TableMissing as error:
         yield error.message
         return
-    own = _describe_table_if_behind(
-        tables.name, record.valid_through_ms if record else None, through_ms
-    )
-    if own and (topics is None or record is None or count_missing_offsets(record, topics)):
+    if is_behind:
         yield own + _why_behind_suffix(record)
     elif settings.tables:
         from headgate.operations.many_tables.list import list_tables

@@ -27,16 +27,16 @@ def read_proposed_batch(
     """
     log = _CheckpointLog(checkpoint.rstrip("/"), read, spark_version)
     ends = log.read_source_lines(f"offsets/{number}")
-    by_offsets = _parse_kafka_offsets(ends) is not None
+    end = _parse_kafka_offsets(ends)
     before = log.read_source_lines(f"offsets/{number - 1}") if number else []
     begins = [
-        log.first_offsets_line(source, needed=by_offsets and end != _UNUSED)
+        log.first_offsets_line(source, needed=end is not None and last != _UNUSED)
         if line == _UNUSED
         else line
-        for source, (line, end) in enumerate(zip_longest(before, ends, fillvalue=_UNUSED))
+        for source, (line, last) in enumerate(zip_longest(before, ends, fillvalue=_UNUSED))
     ]
     query = log.read_query_id()
-    begin, end = _parse_kafka_offsets(begins), _parse_kafka_offsets(ends)
+    begin = _parse_kafka_offsets(begins)
     if begin is None or end is None:
         return ProposedBatch(query, number, by_number=True)
     added = {at: 0 for at in end if at not in begin}  # Spark reads new partitions from the first

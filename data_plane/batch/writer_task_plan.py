@@ -16,6 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
+from headgate.control_protocol.columns import struct_from_json
 from headgate.control_protocol.commit_record_codec import expired_before_ms
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -28,7 +29,7 @@ from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartit
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
-from headgate.control_protocol.schema_evolution import Refusal
+from headgate.control_protocol.schema_evolution import Refusal, collect_former_columns
 from headgate.control_protocol.table_format import FileMarking, FileSchema, ValueCheck
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones
@@ -214,9 +215,10 @@ class TableShape:
 
     def name_mapping(self) -> str | None:
         """Return the table's name mapping, with the former names of its columns."""
-        known = evolution_of(self.schema_json, self.older_schemas, SchemaPolicy())
+        columns = struct_from_json(self.schema_json)
+        past = collect_former_columns(columns, map(struct_from_json, self.older_schemas))
         mapping = self.table_properties.get(names.MAPPING_PROPERTY)
-        return with_former_names(mapping, known.columns, known.past)
+        return with_former_names(mapping, columns, past)
 
 
 @dataclass(frozen=True, slots=True)

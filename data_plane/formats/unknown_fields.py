@@ -74,7 +74,8 @@ class UnknownFieldFinder:
     """Finds fields of records that no column of the schema takes.
 
     ``used`` are top-level names of the row that are not looked at: something other than a column of
-    that name uses them, or nothing does.
+    that name uses them, or nothing does. ``defaulted``: the columns that a rule fills for records
+    without such a field.
     """
 
     def __init__(
@@ -85,13 +86,13 @@ class UnknownFieldFinder:
         *,
         caseless: bool,
         place: RowPlace | None = None,
+        defaulted: Collection[str] = (),
     ) -> None:
         self._schema = schema
         self._place = place or RowPlace()
         self._caseless = caseless
         self._used = frozenset(map(self._normalize_name, {*self._place.words, *used}))
-        self.defaulted: frozenset[str] = frozenset()
-        """The columns that a rule fills for records without such a field."""
+        self._defaulted = frozenset(defaulted)
         self.ignored: frozenset[Path] = frozenset()
         self.fields: Fields | None = None
         """For the C code; ``None`` if a name is more than its letters."""
@@ -217,7 +218,7 @@ class UnknownFieldFinder:
             at = (*path, column.name)
             if column.name in there or at in self.ignored or column.nullable:
                 continue
-            if path or column.name not in self.defaulted:
+            if path or column.name not in self._defaulted:
                 yield Column(column.name, _type_of_same_shape(column.type), required=False)
 
     def _find_wider_type_for_written(

@@ -84,12 +84,14 @@ class Routing:
 
     def key_of(self, table: str) -> tuple[str, ...]:
         """Return the columns of the table's key (KEY-1); none where every record adds a row."""
-        return next((key for match, key in self.keys if re.fullmatch(match, table)), ())
+        return next(
+            (key for match, key in self.keys if compile_pattern(match).fullmatch(table)), ()
+        )
 
     def may_create(self, table: str) -> bool:
         """Return whether the settings let a missing table of this name be made (CREATE-1)."""
         return next(
-            (made for match, made in self.creatable if re.fullmatch(match, table)),
+            (made for match, made in self.creatable if compile_pattern(match).fullmatch(table)),
             self.creates_others,
         )
 
@@ -184,7 +186,7 @@ def name_parts_of_value(route: Route, value: str) -> Mapping[str, str] | None:
 
 
 @lru_cache(maxsize=4_096)
-def _compile_pattern(text: str) -> re.Pattern[str]:
+def compile_pattern(text: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
@@ -192,7 +194,7 @@ def _match_groups(name_or_pattern: str, text: str) -> Mapping[str, str] | None:
     """Return the groups of a pattern that matches; a name has none, nor has "", which takes all."""
     if not name_or_pattern.startswith("^"):
         return {} if name_or_pattern in ("", text) else None
-    result = _compile_pattern(name_or_pattern).search(text)
+    result = compile_pattern(name_or_pattern).search(text)
     return None if result is None else {k: v or "" for k, v in result.groupdict().items()}
 
 
@@ -208,7 +210,7 @@ def require_valid_route(route: Route, where: str) -> None:
         text = getattr(route, name)
         if text.startswith("^"):
             try:
-                known |= set(_compile_pattern(text).groupindex)
+                known |= set(compile_pattern(text).groupindex)
             except re.error as error:
                 raise RouteUnfit(
                     f"{where}: {name} is not a valid pattern: {error}", "mend it"

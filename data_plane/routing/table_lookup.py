@@ -208,16 +208,17 @@ class RoutedPlans:
         for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
+        refusals = {
+            start.table: start.refused[0].reason
+            for start in batch.changed_tables
+            if start.table and start.refused and not start.uuid
+        }
         # Refused ones at once: a write that finds out each time that it lacks them may never end.
         # Not those that are there by now (ROUTE-4): somebody made them after the refusal.
-        refused = {
-            start.table
-            for start in batch.changed_tables
-            if start.table and start.refused and not start.uuid and not self._is_listed(start.table)
-        }
+        refused = {name for name in refusals if not self._is_listed(name)}
         for name in sorted({*alone, *wanted_tables, *refused} - tables.keys()):
             if name in alone or not no_creation_reason:
-                tables[name] = self._describe_missing_table(name, source, batch.changed_tables)
+                tables[name] = self._describe_missing_table(name, source, refusals.get(name))
         return replace(
             plan,
             source=source,
@@ -246,14 +247,12 @@ class RoutedPlans:
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
     def _describe_missing_table(
-        self, name: str, source: SourcePlan, changes: tuple[TableStart, ...]
+        self, name: str, source: SourcePlan, refusal: str | None
     ) -> RoutedTable:
         """CREATE-1: return a missing table; only the coordinator makes it, if anybody does."""
-        for start in changes:
-            if start.table == name and not start.uuid and start.refused:
-                why = start.refused[0].reason
-                dropped = why.startswith(TableMissing.code)  # the coordinator knew it (LEDGER-2)
-                return RoutedTable(name, problem=why, trouble=why if dropped else "")
+        if refusal is not None:
+            dropped = refusal.startswith(TableMissing.code)  # the coordinator knew it (LEDGER-2)
+            return RoutedTable(name, problem=refusal, trouble=refusal if dropped else "")
         creation = self._declarations.creation_source_of(source, name)
         why = NONE_IS_DECLARED if source.creates_tables else NO_TABLE_IS_CREATED
         problem = "" if creation else f"there is no table {name}, {why}"

@@ -14,6 +14,7 @@ from headgate.control_protocol.columns import (
     Column,
     Path,
     Struct,
+    Type,
     columns_without,
     describe_schema_growth,
     dotted_path,
@@ -87,25 +88,21 @@ class Evolution:
 
         No table makes them optional: a proposal of that would be answered, and made, for ever.
         """
-        return self._with_identifiers_required(wanted, self.columns)
+        return self._with_identifiers_required(wanted, self.columns) if self.identifying else wanted
 
     def _with_identifiers_required(self, wanted: Struct, there: Struct) -> Struct:
-        known = {column.name: column for column in there.fields}
+        known = {c.name: c.type for c in there.fields if c.field_id in self.identifying}
         return Struct(
             tuple(
-                self._required_if_identifying(column, known[column.name])
-                if column.name in known
-                else column
+                self._required(column, known[column.name]) if column.name in known else column
                 for column in wanted.fields
             )
         )
 
-    def _required_if_identifying(self, wanted: Column, column: Column) -> Column:
-        if column.field_id not in self.identifying:
-            return wanted
+    def _required(self, wanted: Column, there: Type) -> Column:
         kind = wanted.type
-        if isinstance(kind, Struct) and isinstance(column.type, Struct):
-            kind = self._with_identifiers_required(kind, column.type)
+        if isinstance(kind, Struct) and isinstance(there, Struct):
+            kind = self._with_identifiers_required(kind, there)
         return replace(wanted, type=kind, required=True)
 
 

@@ -261,18 +261,20 @@ def unknown_field_finder(
     # A column that a rule fills takes no field by its own names, nor does it lack one.
     filled = {name for name, rule in source.rules.items() if rule.path or rule.value is not None}
     heads = (rule.path[0] for rule in source.rules.values() if rule.path)
-    used = {*source.columns_not_from_value, *heads, *filled}
+    used, columns = {*source.columns_not_from_value, *heads, *filled}, []
     for column in schema:
-        used |= field_names.lookup_names_of(column) if column.name in filled else set()
-    columns = pa.schema([column for column in schema if column.name not in filled])
-    caseless = ValueOptions.from_options(source.format_options).caseless
-    finder = UnknownFieldFinder(
-        columns, used, evolution.ignored_paths, caseless=caseless, place=place
+        if column.name in filled:
+            used |= field_names.lookup_names_of(column)
+        else:
+            columns.append(column)
+    return UnknownFieldFinder(
+        pa.schema(columns),
+        used,
+        evolution.ignored_paths,
+        caseless=ValueOptions.from_options(source.format_options).caseless,
+        place=place,
+        defaulted={name for name, rule in source.rules.items() if rule.default is not None},
     )
-    finder.defaulted = frozenset(
-        name for name, rule in source.rules.items() if rule.default is not None
-    )
-    return finder
 
 
 def columns_from_value(

@@ -47,6 +47,14 @@ def open_reachable_source_topics(settings: SinkSettings) -> Iterator[KafkaSource
         topics.close()
 
 
+def read_topics(settings: SinkSettings) -> Mapping[str, TopicState]:
+    """Return the source topics as they are now. Raises ``Unreachable`` for a part of one."""
+    with open_reachable_source_topics(settings) as topics:
+        described = topics.describe()
+    require_every_partition_led(described)
+    return described
+
+
 def require_every_partition_led(topics: Mapping[str, TopicState]) -> None:
     """Raise ``Unreachable`` while a partition has no leader: where its log begins and ends is not
     known, and whoever leaves it out finds it at its log's begin later."""

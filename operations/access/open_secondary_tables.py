@@ -82,7 +82,8 @@ def require_many_tables(tables: TablesSettings) -> None:
 
 def require_unkeyed(tables: TablesSettings, names: Collection[str], what: str, hint: str) -> None:
     """Raise ``ReplayUnfit`` for tables with a key, to which nothing older can be given."""
-    if keyed := sorted(name for name in names if tables.routing.key_of(name)):
+    routing = tables.routing
+    if keyed := sorted(name for name in names if routing.key_of(name)):
         raise ReplayUnfit(
             f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
             f"what {what}",

@@ -47,7 +47,7 @@ from headgate.operations.audit.files import (
     check_row_count,
     count_files_of_unknown_sinks,
     find_files_of_other_sinks,
-    find_files_of_unknown_origin,
+    find_untold_offsets_by_file,
     live_row_count,
 )
 from headgate.operations.audit.keyed_tables import (
@@ -56,7 +56,12 @@ from headgate.operations.audit.keyed_tables import (
     find_offsets_of_earlier_table,
 )
 from headgate.operations.audit.quarantine import QuarantineEvidence, check_quarantine
-from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
+from headgate.operations.audit.report import (
+    AuditReport,
+    Finding,
+    PartitionAudit,
+    conclude_unreadable,
+)
 from headgate.operations.audit.source_compare import (
     BEFORE,
     EXPIRED,
@@ -107,7 +112,6 @@ from headgate.operations.status.returned_connector import (
     fenced_connector_of,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest, translate_table_error
-from headgate.tables.storage.damaged_file_error import FileDamaged
 
 _TRIES = 3
 
@@ -339,10 +343,6 @@ class SinkAudit:
     def _quarantine_if_read(self) -> QuarantineEvidence | None:
         return None if self._unread_quarantine else self._quarantine
 
-    @property
-    def _live_row_count(self) -> int:
-        return live_row_count(self._files)
-
     # ----------------------------------------------------------------- each record, and the source
 
     def examine_records(self, *, with_source: bool) -> None:
@@ -508,16 +508,14 @@ class SinkAudit:
                     self._files, self._history, self._settings.name
                 ),
                 only_topic=topic,
-                untold_below=self._history.offsets_with_full_history_above,
-                files_of_unknown_origin=find_files_of_unknown_origin(
+                untold_below=find_untold_offsets_by_file(
                     self._files, self._history, self._settings.name
                 ),
             )
-        except FileDamaged as error:
-            self._findings.append(Finding("file-unreadable", str(error)))
-            return None
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
-            self._unproven.append(f"the rows cannot be read here: {error}")
+            unread = conclude_unreadable(error, "the rows cannot be read here")
+            self._findings += unread.findings
+            self._unproven += unread.unproven
             return None
         self._report_files_of_unknown_sinks()
         if is_comparable := sum(partition.requested for partition in seen.partitions.values()):
@@ -665,16 +663,14 @@ class SinkAudit:
                     | find_files_of_other_sinks(table.files, history, self._settings.name).keys(),
                     on_progress=self._on_progress,
                     into=seen,
-                    untold_below=history.offsets_with_full_history_above,
-                    files_of_unknown_origin=find_files_of_unknown_origin(
+                    untold_below=find_untold_offsets_by_file(
                         table.files, history, self._settings.name
                     ),
                 )
-            except FileDamaged as error:
-                table.findings.append(Finding("file-unreadable", str(error)))
-                columns, is_unknown = None, True
             except (ValueError, NotImplementedError) as error:  # equality deletes, for example
-                self._unproven.append(f"{name}: the rows cannot be read here: {error}")
+                unread = conclude_unreadable(error, f"{name}: the rows cannot be read here")
+                table.findings += unread.findings
+                self._unproven += unread.unproven
                 columns, is_unknown = None, True
         self._note_rows_without_coordinates(
             seen.foreign_rows - nameless, history, prefix=f"{name}: "
@@ -1130,7 +1126,7 @@ class SinkAudit:
             claims=sum(commit.record.is_claim for commit in history.commits),
             committed_records=sum(commit.record.records for commit in history.commits),
             live_files=len(self._files),
-            live_rows=self._live_row_count,
+            live_rows=live_row_count(self._files),
             rows=self._whole.rows if self._whole else None,
             distinct=self._whole.distinct if self._whole else None,
             surplus=self._whole.surplus if self._whole else {},

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import Unreachable
-from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit.report import Finding
 from headgate.tables.storage.read_ahead import read_ahead_in_order
@@ -124,22 +124,24 @@ def count_files_of_unknown_sinks(files: list[LiveFile], history: History, own: S
     return sum(sink is None for sink in _sink_of_each_data_file(files, history, own).values())
 
 
-def find_files_of_unknown_origin(
+def find_untold_offsets_by_file(
     files: list[LiveFile], history: History, own: SinkName
-) -> frozenset[str]:
-    """Return files that somebody brought in an expired snapshot, though not into a sink's folder.
+) -> Mapping[str, Mapping[TopicPartition, int]]:
+    """Return files that somebody brought in an expired snapshot, though not into a sink's folder,
+    with the offsets below which nobody knows who.
 
     None, where the sink's own files lie in no folder of its own either.
     """
-    authors = _sink_of_each_data_file(files, history, own)
+    below = history.offsets_with_full_history_above
+    authors = _sink_of_each_data_file(files, history, own) if below else {}
     if own not in map(sink_of_path, authors):
-        return frozenset()
+        return {}
     retained = {snapshot.snapshot_id for snapshot in history.foreign}
-    return frozenset(
-        file.path
+    return {
+        file.path: below
         for file in files
-        if file.path in authors and authors[file.path] is None and file.added_by not in retained
-    )
+        if authors.get(file.path, own) is None and file.added_by not in retained
+    }
 
 
 def _sink_of_each_data_file(

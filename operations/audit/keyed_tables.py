@@ -33,11 +33,15 @@ from headgate.operations.audit.changelog_replay import (
 )
 from headgate.operations.audit.files import OnProgress, live_row_count
 from headgate.operations.audit.replay_compare import Fault
-from headgate.operations.audit.report import Finding, PartitionAudit
+from headgate.operations.audit.report import (
+    Conclusions,
+    Finding,
+    PartitionAudit,
+    conclude_unreadable,
+)
 from headgate.operations.audit.source_compare import SourceOffsets
 from headgate.operations.audit.table_checks import AuditedTable, OffsetMove
 from headgate.operations.audit.table_records import count_rows_and_distinct_keys
-from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
 # Compares each commit's record of a keyed table with its manifests alone.
@@ -101,16 +105,6 @@ _VERSIONS_NOT_COMPARED = (
     "a history holds each change of a key: its versions were not compared with the source, so some "
     "may be missing or have other values"
 )
-
-
-@dataclass(slots=True)
-class Conclusions:
-    """Findings, and what is proven or not; ``expired``: unproven only without the source."""
-
-    findings: list[Finding] = field(default_factory=list)
-    proven: list[str] = field(default_factory=list)
-    unproven: list[str] = field(default_factory=list)
-    expired: list[str] = field(default_factory=list)
 
 
 def describe_unfinished_rewinds(record: CommitRecord, moves: Sequence[OffsetMove]) -> list[str]:
@@ -186,12 +180,8 @@ def check_keys(
     rows_max = sum(file.records for file in files if not file.deletes)
     try:
         rows, different = count_rows_and_distinct_keys(reader, key, rows_max, memory_bytes)
-    except FileDamaged as error:
-        conclusions.findings.append(Finding("file-unreadable", str(error)))
-        return conclusions
     except (ValueError, NotImplementedError) as error:  # pyiceberg cannot read equality deletes
-        conclusions.unproven.append(f"the keys cannot be read here: {error}")
-        return conclusions
+        return conclude_unreadable(error, "the keys cannot be read here")
     if rows != different:
         text = (
             f"{count_of(rows, 'live row has', 'live rows have')} "
@@ -454,7 +444,7 @@ class KeyedTables:
                     f"{name}: {count_of(records, 'record leads', 'records lead')} to it, and it "
                     "cannot be compared"
                     for name, records in sorted(others.not_replayed.items())
-                    if name in self.unexamined_tables_with_records
+                    if name not in self.tables
                 ]
 
     @contextmanager
@@ -462,19 +452,14 @@ class KeyedTables:
         """What stands in the way of a comparison is said of these tables."""
         try:
             yield
-        except FileDamaged as error:
-            for name in names:
-                found = Finding("file-unreadable", str(error))
-                self._add_conclusions(name, Conclusions(findings=[found]))
-            return
         except (ValueError, NotImplementedError) as error:
-            text = f"the rows cannot be compared here: {error}"
+            found = conclude_unreadable(error, "the rows cannot be compared here")
         except HeadgateError as error:
-            text = f"the source was not replayed: {error.message}"
+            found = Conclusions(unproven=[f"the source was not replayed: {error.message}"])
         else:
             return
         for name in names:
-            self._add_conclusions(name, Conclusions(unproven=[text]))
+            self._add_conclusions(name, found)
 
     def offsets_outside_keyed_tables(self, at: TopicPartition) -> BitMap64 | None:
         """Offsets of the source's records that are rows of tables without a key, or set aside.

@@ -18,7 +18,7 @@ from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
 from headgate.data_plane.routing.table_resolution import NO_ROUTE
 from headgate.operations.access.tables import names_of_primary_and_quarantine
 from headgate.operations.audit.files import OnProgress, find_files_of_other_sinks
-from headgate.operations.audit.report import Finding
+from headgate.operations.audit.report import Finding, conclude_unreadable
 from headgate.operations.audit.source_compare import (
     EVERYTHING,
     difference_findings,
@@ -39,7 +39,6 @@ from headgate.operations.audit.table_records import (
     select_rows,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
-from headgate.tables.storage.damaged_file_error import FileDamaged
 
 COLUMNS = ("topic", "partition", "offset")
 
@@ -145,10 +144,8 @@ def _examine_quarantine(
             )
             if routed:
                 evidence.refused = _find_records_refused_by_tables(table.reader, left_out)
-        except FileDamaged as error:
-            table.findings.append(Finding("file-unreadable", str(error)))
-            evidence.unread, evidence.records = str(error), TableRecords()
         except (ValueError, NotImplementedError) as error:  # a column that people renamed
+            table.findings += conclude_unreadable(error, "").findings
             evidence.unread, evidence.records = str(error), TableRecords()
     evidence.came = find_late_deliveries(at_rest, record.expired, primary.uuid, COLUMNS)
     columns = None if evidence.unread else COLUMNS

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.operations.status.held_partitions import HeldPartition
+from headgate.tables.storage.damaged_file_error import FileDamaged
 
 
 class Verdict(StrEnum):
@@ -25,6 +26,23 @@ class Finding:
 
     what: str
     evidence: str
+
+
+@dataclass(slots=True)
+class Conclusions:
+    """Findings, and what is proven or not; ``expired``: unproven only without the source."""
+
+    findings: list[Finding] = field(default_factory=list)
+    proven: list[str] = field(default_factory=list)
+    unproven: list[str] = field(default_factory=list)
+    expired: list[str] = field(default_factory=list)
+
+
+def conclude_unreadable(error: Exception, what: str) -> Conclusions:
+    """Return a finding for a damaged file; what merely cannot be read here is unproven."""
+    if isinstance(error, FileDamaged):
+        return Conclusions(findings=[Finding("file-unreadable", str(error))])
+    return Conclusions(unproven=[f"{what}: {error}"])
 
 
 @dataclass(frozen=True, slots=True)

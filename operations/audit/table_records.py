@@ -84,9 +84,10 @@ class SeenOffsets:
     def _count_untold_and_return_others(self, offsets: pa.Int64Array, below: int) -> pa.Int64Array:
         """Count repeated rows among files of nobody; what others repeat is counted as ever."""
         is_untold = pc.less(offsets, below)
-        here = bitmap_of(offsets.filter(is_untold))
+        untold = offsets.filter(is_untold)
+        here = bitmap_of(untold)
         first = here - self.of_nobody
-        again = pc.sum(is_untold).as_py() - len(first) if len(offsets) else 0
+        again = len(untold) - len(first)
         self.of_nobody |= here
         if not again:
             return offsets
@@ -135,12 +136,11 @@ def scan_records(
     sinks_of_foreign_files: Mapping[str, SinkName] | None = None,
     into: TableRecords | None = None,
     only_topic: str = "",
-    untold_below: Mapping[TopicPartition, int] | None = None,
-    files_of_unknown_origin: frozenset[str] = frozenset(),
+    untold_below: Mapping[str, Mapping[TopicPartition, int]] | None = None,
 ) -> TableRecords:
     """Read the three coordinate columns of every live file except the skipped ones.
 
-    ``untold_below``: below these offsets nobody knows who brought ``files_of_unknown_origin``.
+    ``untold_below``: by path, the offsets below which nobody knows who brought the file.
     ``only_topic``: the only topic, if no column names it. ``sinks_of_foreign_files``: by path, the
     other sinks that files are of; their records are kept apart under ``others``. ``into``: what
     this table's records are added to, such as those of the sink's other tables.
@@ -159,7 +159,7 @@ def scan_records(
         on_progress("rows", done, count)
         sink = (sinks_of_foreign_files or {}).get(file.path)
         into_one = records if sink is None else records.others.setdefault(sink, TableRecords())
-        untold = (untold_below or {}) if file.path in files_of_unknown_origin else {}
+        untold = (untold_below or {}).get(file.path)
         for batch in file.batches() if batches is None else batches:
             _add_rows_of_batch(
                 into_one, batch, columns, file.path, only_topic=only_topic, untold_below=untold

@@ -16,10 +16,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, Cluster, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
-from headgate.operations.access.kafka_connection import (
-    open_reachable_source_topics,
-    require_every_partition_led,
-)
+from headgate.operations.access.kafka_connection import read_topics
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control.operator_claim import make_first_record
 from headgate.operations.control.set_offsets import (
@@ -48,9 +45,7 @@ def plan_group_offsets_creating_table(
             f"group {group} has {count_of(len(members), 'member')}: {', '.join(members)}",
             "stop them first: who reads on beside the sink reads the same records",
         )
-    with open_reachable_source_topics(settings) as source:
-        topics = source.describe()
-    require_every_partition_led(topics)  # one left out would not begin where the group is
+    topics = read_topics(settings)  # one left out would not begin where the group is
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
     offsets = _read_offsets_by_sink_partition(
         settings.kafka, group, places, _group_partition_by_sink_partition(maps, places)

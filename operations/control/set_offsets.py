@@ -262,11 +262,14 @@ def _expand_to_partitions(
     places: dict[TopicPartition, str] = {}
     for each in assignments:
         topic = described.get(each.topic)
-        if each.partition is None and topic is None:
+        numbers: Iterable[int]
+        if each.partition is not None:
+            numbers = [each.partition]
+        elif topic is None:
             raise ConfigurationError(f"{each.topic} is not in the source", _FORM)
-        if topic and each.partition is None:
+        else:
             require_every_partition_led({each.topic: topic})
-        numbers = topic.partitions if topic and each.partition is None else [each.partition or 0]
+            numbers = topic.partitions
         time_ms = _time_ms_or_none(each.place) if each.place not in _WORDS else None
         offsets = None if time_ms is None else offsets_at(time_ms)
         for number in numbers:

@@ -42,10 +42,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
 from headgate.kafka.group_offsets import read_group_offsets
-from headgate.operations.access.kafka_connection import (
-    open_reachable_source_topics,
-    require_every_partition_led,
-)
+from headgate.operations.access.kafka_connection import read_topics
 from headgate.operations.control.adopt_group_offsets import read_or_create_primary
 from headgate.operations.control.operator_claim import (
     commit_claim_or_raise,
@@ -249,9 +246,7 @@ def plan_takeover_of_sink(
     require_empty_group(kafka, connector.group)
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
-    with open_reachable_source_topics(settings) as source:
-        topics = source.describe()
-    require_every_partition_led(topics)  # one left out would not begin where the group is
+    topics = read_topics(settings)  # one left out would not begin where the group is
     _require_all_topics_of_connector(told, topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)

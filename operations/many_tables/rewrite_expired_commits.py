@@ -156,7 +156,8 @@ class _RewriteSession:
             if ledger.secondary_uuid(pending_commit.table) == pending_commit.secondary
         }
         names -= {settings.quarantine.table, *self._tables.suspension_reasons()}
-        return sorted(name for name in names if not settings.tables.routing.key_of(name))
+        routing = settings.tables.routing
+        return sorted(name for name in names if not routing.key_of(name))
 
     def rewrite_expired_commits_of_table(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""

@@ -142,7 +142,6 @@ class Worker:
         self._may_mib: dict[str, int] = {}
         """What each life may take by its last spec: also while it leaves, without one or for
         another."""
-        """To sinks that have, or are about to have, a process with a JVM."""
         self._asking: dict[int, str] = {}
         """Processes that make a request to a sink's table, by the sink's name."""
         self._looked_s = self._watched_s = self._told_s = 0.0
@@ -155,8 +154,10 @@ class Worker:
 
     def run(self) -> None:
         """Run until SIGINT or SIGTERM, then let all leave in order. Raises ``WorkerEnded``."""
-        ends = (signal.SIGINT, signal.SIGTERM)
-        before = [early_signals.handler_before_catch(number) for number in ends]
+        before = {
+            number: early_signals.handler_before_catch(number)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
         early_signals.take_over_signals(self._on_signal)
         self._parent = self._start_warm_parent()
         try:
@@ -169,7 +170,7 @@ class Worker:
                         time.sleep(GATHER_S)
                         self._handle_warm_parent_events()
         finally:
-            for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            for number, handler in before.items():
                 signal.signal(number, handler)
             self._end_warm_parent()
             self._source.close()

@@ -101,7 +101,7 @@ class Maintenance:
                 self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
         there = [name for name in names if name in places.locations]
         self._unfit = {name: self._unfit.get(name, {}) for name in there}
-        searched = self._take_next_tables_to_search_orphans(there) if search_orphans else ()
+        searched = self._take_next_tables_to_search_orphans(there) if searches else ()
         first = random.randrange(len(there)) if there else 0
         more = False
         for name in (*there[first:], *there[:first]):
@@ -146,7 +146,7 @@ class Maintenance:
         steps = (
             (bool(wanted.rows_after_ms), one.expire_rows),
             (wanted.compact, partial(one.compact, at_most_one_commit=True)),
-            (wanted.orphans and search_orphans, one.remove_orphans),
+            (search_orphans, one.remove_orphans),
         )
         for asked, step in steps:
             try:

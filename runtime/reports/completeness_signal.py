@@ -28,8 +28,8 @@ from headgate.runtime.wall_clock import format_utc, wall_ms
 _log = redacted_logger("headgate.coordinator")
 
 _REFRESH_S = 1_800.0
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 """So seldom an unchanged note is stored anew: brokers forget a silent group after a week."""
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,11 +121,9 @@ class DeltaReader:
                 for batch in pq.ParquetFile(stream).iter_batches(columns=list(columns)):
                     yield with_absent_columns_filled(batch, columns, of, values)
 
-        def read_telling_damage() -> Iterator[Any]:
-            read_whole = partial(read_whole_file, self._files, file.path)
-            return telling_damage(file.path, read_batches, read_whole)
-
-        return FileRows(file.path, file.size_bytes, read_telling_damage, read_telling_damage)
+        read_whole = partial(read_whole_file, self._files, file.path)
+        read = partial(telling_damage, file.path, read_batches, read_whole)
+        return FileRows(file.path, file.size_bytes, read, read)
 
     @cached_property
     def _live_add_actions(self) -> pa.Table:

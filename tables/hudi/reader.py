@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -181,11 +181,9 @@ class HudiReader:
                     yield with_absent_columns_filled(batch, columns, self._config.columns, {})
 
         path = self._address_of(live.path)
-
-        def read_telling_damage() -> Iterator[Any]:
-            return telling_damage(path, read_batches, lambda: self._place.folder.read(live.path))
-
-        return FileRows(path, live.size, read_telling_damage, read_telling_damage)
+        read_whole = partial(self._place.folder.read, live.path)
+        read = partial(telling_damage, path, read_batches, read_whole)
+        return FileRows(path, live.size, read, read)
 
     # ---------------------------------------------------------------------------------- timeline
 

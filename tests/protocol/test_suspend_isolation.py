@@ -557,12 +557,8 @@ def test_suspend_5_one_that_goes_while_it_is_resuming_stays_suspended_and_may_be
     """A RESUME of a table that is resuming already says nothing: it would be so for ever."""
     resumed = Suspended(ORDERS, "HG-103 no rights", resuming=True)
     made = ledgers(*([pending(EPOCH - 1, 4)] if owing else []), suspended=(resumed,))
-    if owing:
-        made.until(Phase.DELIVERING)
-        reads(made, secondary(ASIDE), troubles={ORDERS: GONE})
-    else:
-        made.until(Phase.PREPARING)
-        reads(made, secondary(ASIDE), troubles={ORDERS: GONE})
+    made.until(Phase.DELIVERING if owing else Phase.PREPARING)
+    reads(made, secondary(ASIDE), troubles={ORDERS: GONE})
     assert made.term.suspensions.suspended[ORDERS].why == f"HG-102 {GONE.message}"
     assert f"{ORDERS} is suspended" in made.told
     asks(made, ORDERS)

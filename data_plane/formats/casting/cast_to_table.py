@@ -262,7 +262,7 @@ def _cast_nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         return _cast_map(values, target, at)
     if _is_map_by_name(source) and pa_types.is_struct(target):
         return _cast_map_to_struct(values, target, at)
-    if pa_types.is_string(target) or pa_types.is_large_string(target):
+    if column_options.is_text_type(target):
         return _json_text_of(values, target, at)
     at.note_fault(
         _valid_flags(values), f"{_describe_kind(source)} cannot go into a column of type {target}"
@@ -347,7 +347,7 @@ def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
     if isinstance(kind, VariableScale):
         return _json_values_of(values.storage, at)
     if isinstance(kind, Unscaled):
-        return list(unscaled_to_numbers_of_any_width(values))
+        return unscaled_to_numbers_of_any_width(values)
     if pa_types.is_union(kind):
         return _json_values_of_union(values, at)
     if pa_types.is_struct(kind):
@@ -438,8 +438,4 @@ def _describe_kind(data_type: pa.DataType) -> str:
 
 def _is_map_by_name(data_type: pa.DataType) -> bool:
     """Return whether it is a map whose keys may name columns: Protobuf's may be numbers."""
-    if not pa_types.is_map(data_type):
-        return False
-    return bool(
-        pa_types.is_string(data_type.key_type) or pa_types.is_large_string(data_type.key_type)
-    )
+    return bool(pa_types.is_map(data_type) and column_options.is_text_type(data_type.key_type))

@@ -79,16 +79,15 @@ class _Answer:
 @dataclass(slots=True)
 class _References:
     """What a schema refers to. ``texts``: each version once, by the first name in use and after its
-    own references; ``further_names`` of versions among them."""
+    own references; ``further_texts``: by their other names."""
 
     texts: dict[str, str] = field(default_factory=dict)
     by_path: dict[Path, str] = field(default_factory=dict)
-    further_names: dict[str, Path] = field(default_factory=dict)
+    further_texts: dict[str, str] = field(default_factory=dict)
 
     @property
     def texts_by_any_name(self) -> dict[str, str]:
-        further = {name: self.by_path[path] for name, path in self.further_names.items()}
-        return {**further, **self.texts}
+        return {**self.further_texts, **self.texts}
 
 
 def _version_path(reference: Mapping[str, Any], context: str) -> Path:
@@ -232,7 +231,7 @@ class SchemaRegistry:
     ) -> None:
         for name, path in answer.references:
             if path in found.by_path:  # also a circle, which no registry should have
-                found.further_names.setdefault(name, path)
+                found.further_texts.setdefault(name, found.by_path[path])
                 continue
             if len(found.by_path) == _REFERENCES_MAX:
                 raise NoSuchSchema(f"a schema refers to more than {_REFERENCES_MAX} others")

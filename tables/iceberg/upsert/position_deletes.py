@@ -19,8 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, FileFormat
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 from pyroaring import BitMap64
 
 from headgate.tables.iceberg.manifests_v3 import VERSION as NUMBERED
@@ -42,10 +40,6 @@ _POSITIONS = pa.schema(
             ("pos", pa.int64(), POSITION_ID),
         )
     ]
-)
-_POSITION_FIELDS = (
-    NestedField(PATH_ID, "file_path", StringType()),
-    NestedField(POSITION_ID, "pos", LongType()),
 )
 
 Positions = npt.NDArray[np.int64]
@@ -125,11 +119,12 @@ def read_dead_positions(io: FileIO, delete_file: DataFile) -> dict[str, BitMap64
 def _read_position_rows(io: FileIO, delete_file: DataFile) -> pa.Table:
     """Return the columns ``file_path`` and ``pos``, in whatever format an engine wrote them."""
     if delete_file.file_format == FileFormat.AVRO:
+        from pyiceberg.io.pyarrow import pyarrow_to_schema
         from pyiceberg.table import FileScanTask
 
         from headgate.tables.iceberg.avro_data_file_columns import read_avro_columns
 
-        task, schema = FileScanTask(delete_file), Schema(*_POSITION_FIELDS)
+        task, schema = FileScanTask(delete_file), pyarrow_to_schema(_POSITIONS)
         batches = list(read_avro_columns(io, task, schema, _POSITIONS.names))
         return pa.Table.from_batches(batches) if batches else _POSITIONS.empty_table()
     with io.new_input(delete_file.file_path).open() as stream:

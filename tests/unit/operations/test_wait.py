@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.operations.filled_table import FilledTable, sink_file_text
+from pyiceberg.catalog import Catalog
+from unit.operations.filled_table import FilledTable
 from unit.operations.many_tables.test_list import Desk
 
 from headgate.config.load import load
@@ -100,18 +101,14 @@ def test_a_table_is_behind_also_at_a_time_beyond_the_year_9999(
     assert behind == ("db.trips is complete up to 1764519318000000 ms after 1970",)
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path / "sink.toml", sink_file_text(tmp_path))
-    yield made
-    made.catalog.close()
-
-
-def test_a_table_that_no_record_has_gone_to_yet_is_not_behind(desk: Desk) -> None:
+def test_a_table_that_no_record_has_gone_to_yet_is_not_behind(
+    sink_file: Path, catalog: Catalog
+) -> None:
     """Its topic is empty, so that nobody has created it."""
+    desk = Desk(sink_file, catalog)
     by_topic = 'topic = "trips"\nto = "db.idle"'
-    sink_file = desk.path.read_text().replace('field = "zone"\nto = "db.{field}"', by_topic)
-    desk.path.write_text(sink_file)
+    text = sink_file.read_text().replace('field = "zone"\nto = "db.{field}"', by_topic)
+    sink_file.write_text(text)
     desk.delivers("db.here", 1)
     through_ms = desk.decides().valid_through_ms
     assert through_ms is not None

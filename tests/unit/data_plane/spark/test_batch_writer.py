@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_catalog import local_catalog
+from support.local_catalog import LocalCatalog
 
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
@@ -26,15 +26,15 @@ class WordlessError(Exception):
 
 
 def test_shares_that_were_written_while_others_need_columns_leave_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sqlite_catalog: LocalCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local = local_catalog(tmp_path)
-    create_table_if_missing(local.catalog, "db.t", TableDeclaration({"id": "long"}))
-    table = local.catalog.load_table("db.t")
+    catalog = sqlite_catalog.catalog
+    create_table_if_missing(catalog, "db.t", TableDeclaration({"id": "long"}))
+    table = catalog.load_table("db.t")
     prefix = f"{table.location()}/data/7"
     start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, prefix)
     batch = Batch(1, TransactionId(Epoch(1), TransactionNumber(1)), start, {}, 1)
-    plan = Plans(local.catalog).load_plan(batch, SourcePlan({}))
+    plan = Plans(catalog).load_plan(batch, SourcePlan({}))
     file = tmp_path / "share.parquet"
     file.write_bytes(b"rows")
 
@@ -52,7 +52,6 @@ def test_shares_that_were_written_while_others_need_columns_leave_no_file(
     assert isinstance(writer.wait_for_outcome(5_000), BatchNeeds)
     writer.close()
     assert not file.exists()
-    local.catalog.close()
 
 
 def test_each_batch_has_an_outcome_whatever_is_raised(tmp_path: Path) -> None:

@@ -132,16 +132,14 @@ def rows_of(written: BatchWritten) -> list[dict[str, Any]]:
 def desk(tmp_path: Path) -> Iterator[Desk]:
     local = local_catalog(tmp_path)
     local.catalog.create_table("db.t", _table_schema())
-    policy = SchemaPolicy(UnknownFields.EVOLVE)
-    yield Desk(local, SourcePlan({}, schema_policy=policy, handling=SKIPS))
+    yield Desk(local, evolving("json"))
     local.catalog.close()
 
 
-def avro_desk(local: LocalCatalog, schema: Any, **options: Any) -> Desk:
+def evolving(format_name: str, **options: str) -> SourcePlan:
     policy = SchemaPolicy(UnknownFields.EVOLVE)
-    source = SourcePlan({}, schema_policy=policy, handling=SKIPS, format_name="avro")
-    text = {"schema": json.dumps(schema)}
-    return Desk(local, replace(source, format_options=text, **options))
+    source = SourcePlan({}, schema_policy=policy, handling=SKIPS, format_name=format_name)
+    return replace(source, format_options=options)
 
 
 def test_a_batch_that_meets_needs_is_read_to_its_end_and_writes_nothing(desk: Desk) -> None:
@@ -319,14 +317,15 @@ def test_schema_5_a_column_that_identifies_rows_stays_required(key: str) -> None
     assert [column.required for column in wanted.fields] == [True, False]
 
 
-def test_schema_5_nullable_identifiers_are_not_asked_for_for_ever(tmp_path: Path) -> None:
-    local = local_catalog(tmp_path)
+def test_schema_5_nullable_identifiers_are_not_asked_for_for_ever(
+    sqlite_catalog: LocalCatalog,
+) -> None:
     columns = NestedField(1, "id", LongType(), required=True), NestedField(2, "n", LongType())
-    local.catalog.create_table("db.t", Schema(*columns, identifier_field_ids=[1]))
+    sqlite_catalog.catalog.create_table("db.t", Schema(*columns, identifier_field_ids=[1]))
     schema = avro_record(id=["null", "long"], n="long")
     records = [encoded(schema, {"id": key, "n": 2}) for key in (1, None)]
-    done, rows = avro_desk(local, schema).settled(*records)
-    assert (done, rows) == ((), [{"id": 1, "n": 2}])
+    desk = Desk(sqlite_catalog, evolving("avro", schema=json.dumps(schema)))
+    assert desk.settled(*records) == ((), [{"id": 1, "n": 2}])
 
 
 def test_fields_that_rules_and_record_columns_take_are_known(desk: Desk) -> None:
@@ -341,13 +340,13 @@ def test_fields_that_rules_and_record_columns_take_are_known(desk: Desk) -> None
     "rule", [ColumnRule(("key",)), ColumnRule(default=7), ColumnRule(value=7)], ids=repr
 )
 def test_a_required_column_that_a_rule_fills_stays_required(
-    tmp_path: Path, rule: ColumnRule
+    sqlite_catalog: LocalCatalog, rule: ColumnRule
 ) -> None:
-    local = local_catalog(tmp_path)
     columns = NestedField(1, "id", LongType(), required=True), NestedField(2, "n", LongType())
-    local.catalog.create_table("db.t", Schema(*columns))
+    sqlite_catalog.catalog.create_table("db.t", Schema(*columns))
     schema = avro_record(key="long", n="long")
-    desk = avro_desk(local, schema, rules={"id": rule})
+    source = evolving("avro", schema=json.dumps(schema))
+    desk = Desk(sqlite_catalog, replace(source, rules={"id": rule}))
     done, rows = desk.settled(encoded(schema, {"key": 7, "n": 2}))
     assert done == (() if rule.path else ("+key",))
     assert [(row["id"], row["n"]) for row in rows] == [(7, 2)]

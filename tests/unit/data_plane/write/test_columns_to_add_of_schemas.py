@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,13 +16,12 @@ from support.local_catalog import local_catalog
 from unit.config.test_load_schema_policy import IN_PROCESS, policy
 from unit.data_plane.formats.connect.test_format import envelope, in_base64, logical, struct
 from unit.data_plane.formats.protobuf_worlds import World, field
-from unit.data_plane.write.test_columns_to_add import SKIPS, Desk
+from unit.data_plane.write.test_columns_to_add import Desk, evolving
 
 from headgate.config.load import parse
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import BatchNeeds
-from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.formats.connect import schema_inference as connect_schema_inference
 from headgate.data_plane.formats.protobuf import schema_inference as protobuf_schema_inference
 from headgate.data_plane.formats.protobuf.descriptors import (
@@ -32,17 +30,10 @@ from headgate.data_plane.formats.protobuf.descriptors import (
     split_descriptor_set,
 )
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
-from headgate.participant.settings import SchemaPolicy, UnknownFields
 
 PRICE = logical("bytes", "Decimal", scale="2")
 OF_NINE = logical("bytes", "Decimal", scale="2", **{"connect.decimal.precision": "9"})
 OLD = struct(id="int64", pax="int32")
-
-
-def evolving(format_name: str, **options: str) -> SourcePlan:
-    policy = SchemaPolicy(UnknownFields.EVOLVE)
-    source = SourcePlan({}, schema_policy=policy, handling=SKIPS, format_name=format_name)
-    return replace(source, format_options=options)
 
 
 @pytest.fixture

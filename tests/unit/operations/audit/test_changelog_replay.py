@@ -18,6 +18,7 @@ from pyroaring import BitMap64
 from support.keyed_world import COLUMNS, NAME, SINK, Event, KeyedWorld
 from support.local_catalog import LocalCatalog, local_catalog
 from unit.operations.audit.test_keyed_tables import SINK_FILE
+from unit.operations.routed_shop import expire_all_but_refs
 
 from headgate.config.load import parse
 from headgate.control_protocol.commit_record import PartitionCohorts
@@ -168,16 +169,11 @@ def test_a_table_that_is_the_fold_of_its_source_is_well(filled: Told, slice_byte
 def test_a_source_without_records_does_not_bring_the_whole_table_into_one_slice(
     tmp_path: Path,
 ) -> None:
-    slicing, rows = (
-        SliceCount(rows=100, bytes_max=1_000),
-        pa.RecordBatch.from_pylist(
-            [dict(zip(OURS.names, (high, 0, 0, 0, False), strict=True)) for high in range(100)],
-            OURS,
-        ),
-    )
+    slicing = SliceCount(rows=100, bytes_max=1_000)
+    rows = [dict(zip(OURS.names, (high, 0, 0, 0, False), strict=True)) for high in range(100)]
     Slices(tmp_path, "records", OURS, slicing).flush()
     table = Slices(tmp_path, "rows", OURS, slicing)
-    table.add_rows(rows)
+    table.add_rows(pa.RecordBatch.from_pylist(rows, OURS))
     table.flush()
     assert slicing.count > 1
     assert table.read_slice(0).num_rows < 100
@@ -236,10 +232,7 @@ def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
     told.commit(*(put(n) for n in range(9)))
     told.world.load().delete("id = 3")
     told.commit(put(20))
-    table = told.world.load()
-    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    gone_now = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
-    table.maintenance.expire_snapshots().by_ids(gone_now).commit()
+    expire_all_but_refs(told.world.catalog, NAME)
 
     evidence = told.folded()
     history = IcebergReader(told.world.load(), SINK, "main").history()

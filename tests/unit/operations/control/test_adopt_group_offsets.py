@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +15,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
+from headgate.operations.access import kafka_connection
 from headgate.operations.control import adopt_group_offsets as module
 from headgate.operations.control import set_offsets
 from headgate.operations.control.adopt_group_offsets import plan_group_offsets_creating_table
@@ -26,12 +27,7 @@ LOG = OffsetRange(0, 20)
 class Brokers:
     """What they say of the topic; the group is at 5 in each partition."""
 
-    def __init__(self, topic_id: str) -> None:
-        self.state = TopicState(TopicId(topic_id), {0: LOG, 1: LOG})
-
-    def lead_no_more(self, partition: int) -> None:
-        led = {n: log for n, log in self.state.partitions.items() if n != partition}
-        self.state = TopicState(self.state.topic_id, led, silent=frozenset({partition}))
+    state = TopicState(TopicId("another"), {0: LOG, 1: LOG})
 
     def describe(self) -> dict[str, TopicState]:
         return {TOPIC: self.state}
@@ -42,15 +38,11 @@ class Brokers:
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
-    found = Brokers("another")
-
-    @contextmanager
-    def topics(_: SinkSettings) -> Iterator[Brokers]:
-        yield found
-
+    found = Brokers()
     group = SimpleNamespace(members=())
+    for each in (kafka_connection, set_offsets):
+        monkeypatch.setattr(each, "open_reachable_source_topics", lambda _: nullcontext(found))
     for each in (module, set_offsets):
-        monkeypatch.setattr(each, "open_reachable_source_topics", topics)
         monkeypatch.setattr(each, "require_no_running_participants", lambda _: None)
     monkeypatch.setattr(
         module, "Cluster", lambda _: SimpleNamespace(describe_group=lambda _: group)
@@ -73,6 +65,6 @@ def test_takeover_12_a_partition_without_a_leader_is_waited_for(
         FilledTable(catalog).good_start()
     moves = plan_group_offsets_creating_table(settings, "before").moves
     assert {move.partition: move.end for move in moves} == {ZERO: 5, ONE: 5}
-    brokers.lead_no_more(1)
+    brokers.state = replace(brokers.state, partitions={0: LOG}, silent=frozenset({1}))
     with pytest.raises(Unreachable, match="no broker leads trips/1"):
         plan_group_offsets_creating_table(settings, "before")

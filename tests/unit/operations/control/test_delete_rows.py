@@ -291,19 +291,21 @@ def test_rows_that_others_rewrite_meanwhile_are_found_in_their_new_files(
     assert seen(sink) == [*left, *range(15, 20)]
 
 
-def test_what_landed_without_an_answer_is_not_done_twice(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tries", [1, 6])
+def test_what_landed_without_an_answer_is_seen_and_not_done_twice(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
+    """Also of the last call."""
     sink = make()
     sink.commit()
     real = sink.catalog.__class__.commit_table
 
     def lost(self: Catalog, *call: Any) -> Any:
-        monkeypatch.undo()
-        monkeypatch.setattr(delete_rows, "try_announce_command", lambda *_: None)
         real(self, *call)
         raise ConnectionError("the answer was lost")
 
+    monkeypatch.setattr(maintenance_commit, "_TRIES", tries)
+    monkeypatch.setattr(maintenance_commit, "_PAUSE_S", 0)
     monkeypatch.setattr(sink.catalog.__class__, "commit_table", lost)
 
     assert deleted(sink, "offset = 3") == [Deleted("db.trips", 1, 1)]
@@ -354,23 +356,6 @@ def test_a_call_that_no_repetition_helps_is_made_once(
     with pytest.raises(expected, match=str(error)):
         deleted(sink, "offset = 3")
     assert calls.call_count == 1
-
-
-def test_what_landed_with_the_last_call_is_seen(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = make()
-    sink.commit()
-    real = sink.catalog.__class__.commit_table
-
-    def lost(self: Catalog, *call: Any) -> Any:
-        real(self, *call)
-        raise ConnectionError("the answer was lost")
-
-    monkeypatch.setattr(maintenance_commit, "_TRIES", 1)
-    monkeypatch.setattr(sink.catalog.__class__, "commit_table", lost)
-
-    assert deleted(sink, "offset = 3") == [Deleted("db.trips", 1, 1)]
 
 
 # ------------------------------------------------------------------------------ quarantine, audit

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -234,12 +233,8 @@ class Log:
 def filled_sink(
     filled: FilledTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> FilledTable:
-    @contextmanager
-    def topics(_: SinkSettings) -> Iterator[Log]:
-        yield Log()
-
     for module in (rollback, set_offsets, accept):
-        monkeypatch.setattr(module, "open_reachable_source_topics", topics)
+        monkeypatch.setattr(module, "open_reachable_source_topics", lambda _: nullcontext(Log()))
     filled.good_start()
     assert settings.table.identifier == "db.trips"
     return filled
@@ -376,12 +371,8 @@ def test_a_table_that_is_gone_took_the_list_of_its_deletions_along(
 def test_routed_tables_and_the_quarantine_are_looked_at_too(
     diverted: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @contextmanager
-    def topics(_: SinkSettings) -> Iterator[Source]:
-        yield Source()
-
-    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
-    monkeypatch.setattr(set_offsets, "open_reachable_source_topics", topics)
+    for module in (rollback, set_offsets):
+        monkeypatch.setattr(module, "open_reachable_source_topics", lambda _: nullcontext(Source()))
     monkeypatch.setattr(Source, "offsets_at", lambda *_: Offsets(), raising=False)
     settings = diverted.settings
     deleted(settings, None, "offset = 5")

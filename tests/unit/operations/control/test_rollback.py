@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -46,11 +45,7 @@ class Source:
 def source(monkeypatch: pytest.MonkeyPatch) -> Source:
     found = Source()
 
-    @contextmanager
-    def topics(_: SinkSettings) -> Iterator[Source]:
-        yield found
-
-    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
+    monkeypatch.setattr(rollback, "open_reachable_source_topics", lambda _: nullcontext(found))
     monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     return found
 

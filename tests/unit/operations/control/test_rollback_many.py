@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,11 +69,7 @@ def shop(
 ) -> Shop:
     assert not told
 
-    @contextmanager
-    def topics(_: SinkSettings) -> Iterator[Source]:
-        yield Source()
-
-    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
+    monkeypatch.setattr(rollback, "open_reachable_source_topics", lambda _: nullcontext(Source()))
     monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})

@@ -14,6 +14,7 @@ from headgate.control_protocol.errors import TakeoverUnfit, Unreachable
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
+from headgate.operations.access import kafka_connection
 from headgate.operations.kafka_connect import control_topic, takeover
 from headgate.operations.kafka_connect.control_topic import ControlTopic
 from headgate.operations.kafka_connect.takeover import TakeoverRequest, plan_takeover_of_sink
@@ -68,10 +69,11 @@ def test_a_partition_without_a_leader_is_waited_for(
         "require_no_running_participants": None,
         "require_empty_group": None,
         "read_control_topic": ControlTopic((), {}, {}),
-        "open_reachable_source_topics": nullcontext(source),
         "read_group_offsets": {},
     }.items():
         monkeypatch.setattr(takeover, name, lambda *_, answer=answer: answer)
+    opened = nullcontext(source)
+    monkeypatch.setattr(kafka_connection, "open_reachable_source_topics", lambda _: opened)
     keys = {"connector.class": "IcebergSink", "name": "shop"}
     with pytest.raises(Unreachable, match="no broker leads shop/1"):
         plan_takeover_of_sink(shop_settings(tmp_path), keys, TakeoverRequest())

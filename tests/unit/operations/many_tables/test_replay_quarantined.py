@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -308,11 +308,7 @@ def test_suspend_6_a_table_that_goes_back_forgets_what_leaves_it_and_knows_what_
 ) -> None:
     """ROLLBACK-1: what it was given back goes with the snapshot that brought it."""
 
-    @contextmanager
-    def topics(_: SinkSettings) -> Iterator[Source]:
-        yield Source()
-
-    monkeypatch.setattr(rollback, "open_reachable_source_topics", topics)
+    monkeypatch.setattr(rollback, "open_reachable_source_topics", lambda _: nullcontext(Source()))
     monkeypatch.setattr(rollback, "require_no_running_participants", lambda _: None)
     replay_tables(settings, [CLICKS])
     shop.commits({CLICKS: [7]})

@@ -56,6 +56,7 @@ from headgate.control_protocol.ports import (
     Landed,
     PartitionResult,
 )
+from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.token_keeper import keeper_of
 from headgate.participant.state import State, Term
@@ -72,6 +73,7 @@ SETTINGS = parse(MINIMAL)
 LIFE = Sender("host-1", "life")
 ROUTE = '[[tables.route]]\nto = "db.{topic}"\n'
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
+PARTICIPATES = State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
 
 
 def logs(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
@@ -129,6 +131,14 @@ def start(paused: bool = False) -> StartCommit:
 def ack(offset: int, rows: int = 5) -> AckCommit:
     tables = (TableSettlement("db.orders", 77, rows),)
     return AckCommit(ControlOffset(9), Offsets({P0: offset, P1: 20}), tables, 1_699_999_999_000)
+
+
+def wait_out_shortest_intervals(meters: SinkMeters) -> CoordinatorSettings:
+    """They are adopted live; what came before is overdue by them then."""
+    at_once = replace(SETTINGS.coordinator, commit_interval_ms=1, commit_timeout_ms=1)
+    meters.adopt_settings(replace(SETTINGS, coordinator=at_once))
+    time.sleep(at_once.overdue_after_ms / 1000)
+    return at_once
 
 
 def test_a_settlement_counts_once_however_often_it_is_heard(meters: SinkMeters, kept: Kept) -> None:
@@ -390,9 +400,7 @@ def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
 ) -> None:
     life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
-    meters.set_state_source(
-        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
-    )
+    meters.set_state_source(lambda: PARTICIPATES)
     other = Sender("host-2", "a life")
     failure = "HG-404 batch 6 of db.orders: KeyError"
     life.on_event(envelope(WriteStatus(1, unknown=frozenset({P0}), failure=failure), sender=other))
@@ -411,9 +419,7 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
     meters: SinkMeters, kept: Kept, leads: bool
 ) -> None:
     """A broker that is silent leaves no coordinator, and a deleted topic none either."""
-    meters.set_state_source(
-        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
-    )
+    meters.set_state_source(lambda: PARTICIPATES)
     if leads:
         meters.start_coordinator_meters(LIFE).on_event(envelope(start()))
     assert meters.why_not_ready() is None
@@ -431,16 +437,12 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
 def test_a_stall_is_judged_by_the_interval_that_was_adopted_live(meters: SinkMeters) -> None:
     followed: list[SinkSettings] = []
     meters.follow_adopted_settings(followed.append)
-    meters.set_state_source(
-        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
-    )
+    meters.set_state_source(lambda: PARTICIPATES)
     life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     life.on_source_logs(logs({P0: 11}), {})
     assert meters.why_not_ready() is None
-    at_once = replace(SETTINGS.coordinator, commit_interval_ms=1, commit_timeout_ms=1)
-    meters.adopt_settings(replace(SETTINGS, coordinator=at_once))
-    time.sleep(at_once.overdue_after_ms / 1000)
+    at_once = wait_out_shortest_intervals(meters)
     assert meters.why_not_ready() == "stalled"
     meters.adopt_settings(SETTINGS)
     assert meters.why_not_ready() is None
@@ -448,32 +450,24 @@ def test_a_stall_is_judged_by_the_interval_that_was_adopted_live(meters: SinkMet
 
 
 def test_a_past_error_is_not_why_it_stalls(meters: SinkMeters) -> None:
-    meters.set_state_source(
-        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
-    )
+    meters.set_state_source(lambda: PARTICIPATES)
     life = meters.start_coordinator_meters(LIFE)
     life.on_event(envelope(start()))
     life.note_failure("HG-401 the catalog does not answer; tries again in 500 ms")
     life.on_event(envelope(ack(18)))
     life.on_source_logs(logs({P0: 19}), {})
     assert meters.why_not_ready() is None
-    at_once = replace(SETTINGS.coordinator, commit_interval_ms=1, commit_timeout_ms=1)
-    meters.adopt_settings(replace(SETTINGS, coordinator=at_once))
-    time.sleep(at_once.overdue_after_ms / 1000)
+    wait_out_shortest_intervals(meters)
     assert meters.why_not_ready() == "stalled"
 
 
 def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkMeters) -> None:
-    meters.set_state_source(
-        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
-    )
+    meters.set_state_source(lambda: PARTICIPATES)
     meters.note_left_group_to_wait("HG-409 catalog and store have not answered")
     assert meters.why_not_ready() == "HG-409 catalog and store have not answered"
     meters.note_left_group_to_wait()
     assert meters.why_not_ready() == "stopped by a person"
-    meters.set_state_source(
-        lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4)))
-    )
+    meters.set_state_source(lambda: PARTICIPATES)
     assert meters.why_not_ready() is None
 
 
