@@ -268,7 +268,7 @@ class SinkAudit:
         if not self._settings.replaces_primary_rows:
             self._examine_row_count()
         self._proven.append(
-            f"{count_of(len(self._files), 'live file')}: each there, once, and whole"
+            f"{count_of(len(self._files), 'live file')}: each there, once, of the right size"
         )
         if self._keyed.is_single_keyed_table:
             self._keyed.register_and_examine_table(primary)
@@ -581,7 +581,7 @@ class SinkAudit:
         self._put_again = self._find_records_replayed_from_quarantine(tables)
         self._proven.append(
             f"{count_of(len(self._files), 'live file')} of {count_of(len(tables), 'table')}: each "
-            "whole"
+            "of the right size"
         )
         decided = sum(commit.record.records for commit in self._history.commits)
         self._out_of_sight = max(0, decided - rows) if absent else 0

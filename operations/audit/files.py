@@ -1,4 +1,4 @@
-"""Checks a table's metadata and storage: each commit's files, and each live file once and whole."""
+"""Checks a table's metadata and storage: each commit's files, and each live file once."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def test_a_file_that_was_overwritten_inside_is_a_finding_and_no_file_is_called_w
         path.write_bytes(path.read_bytes()[:4] + bytes(60) + path.read_bytes()[64:])
     report = beside(5)
     assert findings(report) == {"file-unreadable"}
-    assert not says(report.proven, "whole")
+    assert not says(report.proven, "of the right size")
 
 
 # ------------------------------------------------------------------------- what moves meanwhile

@@ -135,7 +135,7 @@ def test_audit_examines_all_others_and_says_that_nothing_is_proven_of_it(
     report = json.loads(said)
     assert (report["verdict"], report["unread"]) == ("not proven", [name])
     assert any(f"table {name} cannot be read" in text for text in report["unproven"])
-    assert "live files of 2 tables: each whole" in " ".join(report["proven"])
+    assert "live files of 2 tables: each of the right size" in " ".join(report["proven"])
     assert run(shop, "audit", "--no-source", "--accept-unproven")[0] == 3
 
 
