@@ -430,8 +430,10 @@ def _require_short_folder_names(settings: SinkSettings, location: str) -> None:
     folder = local_path_of_encoded_uri(location)
     if folder is None or not is_sql_catalog(settings.catalog):
         return
-    below = () if settings.table.location else settings.table.identifier.split(".")
-    longest = max((*folder.parts, *below), key=len, default="")
+    # A namespace of several parts is one folder to PyIceberg's SQL catalog.
+    namespace, _, table = settings.table.identifier.rpartition(".")
+    below = () if settings.table.location else (namespace, table)
+    longest = max((*folder.parts, *below), key=lambda name: len(name.encode()))
     if len(longest.encode()) > _NAME_BYTES_MAX:
         raise ConfigurationError(
             f"table {settings.table.identifier[:40]} cannot be created: no folder may be named "

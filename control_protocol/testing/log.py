@@ -73,6 +73,7 @@ class FakeLogServer:
 
     def expire(self, before: int) -> None:
         """Let retention take everything below the offset."""
+        before = min(max(before, self.begin), self.end)
         del self.messages[: before - self.begin]
         self.begin = before
 

@@ -160,7 +160,8 @@ def _read_range(
     patience = time.monotonic() + _SILENCE_S_MAX
     while left:
         messages = consumer.consume(_BATCH, 1.0)
-        if messages:
+        # Others may go on writing to partitions that are read to their ends.
+        if any(message.partition() in left for message in messages):
             patience = time.monotonic() + _SILENCE_S_MAX
         elif time.monotonic() > patience:
             raise Unreachable(f"control topic {topic} gives no more records", "try again")

@@ -33,7 +33,7 @@ from headgate.control_protocol.identifiers import (
     Sender,
     TopicPartition,
 )
-from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     Lineage,
@@ -248,6 +248,7 @@ def plan_takeover_of_sink(
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
     topics = read_topics(settings)  # one left out would not begin where the group is
     _require_all_topics_of_connector(told, topics)
+    _require_partitions_exist(request.began or (), topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)
     require_empty_group(kafka, connector.group)
@@ -412,6 +413,19 @@ def _require_all_topics_of_connector(
         )
 
 
+def _require_partitions_exist(
+    began: Iterable[TopicPartition], topics: Mapping[str, TopicState]
+) -> None:
+    there = {
+        TopicPartition(t, number) for t, state in topics.items() for number in state.partitions
+    }
+    if strange := sorted(set(began) - there):
+        raise ConfigurationError(
+            f"--began {strange[0]}: the sink reads no such partition",
+            "name a partition of a topic of source.topics",
+        )
+
+
 def _require_exact(plan: TakeoverPlan, request: TakeoverRequest) -> None:
     doubts = plan.doubts_of_adoption if request.adopts else plan.doubts
     if not doubts:
@@ -480,7 +494,7 @@ def _find_first_offsets(
         for number, log in state.partitions.items():
             at = TopicPartition(topic, number)
             if at not in known:
-                known[at] = _start_offset_without_announcement(at, connector, request, log.begin)
+                known[at] = _start_offset_of_unread_partition(at, connector, request, log)
             elif known[at] < log.begin and not request.adopts:
                 raise TakeoverInexact(
                     f"{at}: the table ends at {known[at]}, and the topic begins at {log.begin}",
@@ -495,16 +509,23 @@ def _find_first_offsets(
     return Offsets(known)
 
 
-def _start_offset_without_announcement(
-    at: TopicPartition, connector: Connector, request: TakeoverRequest, log_begin: int
+def _start_offset_of_unread_partition(
+    at: TopicPartition, connector: Connector, request: TakeoverRequest, log: OffsetRange
 ) -> int:
     said = (request.began or {}).get(at)
-    if said is None and connector.reads_from != "earliest":
+    if said is None:
+        if connector.reads_from == "earliest":
+            return log.begin
         raise TakeoverInexact(
             f"{at}: the connector has read nothing, and begins at {connector.reads_from}",
             f"--began {at}=OFFSET says where it would have begun",
         )
-    return log_begin if said is None else said
+    if not log.begin <= said <= log.end:  # the sink would skip records, or stop when it is started
+        raise ConfigurationError(
+            f"--began {at}={said}: the topic holds offsets {log.begin} to {log.end}",
+            "name an offset that is there",
+        )
+    return said
 
 
 # ----------------------------------------------------------------------------------------- doing it

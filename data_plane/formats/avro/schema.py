@@ -184,18 +184,15 @@ class _Reading:
         if len(set(names)) < len(names):
             raise UnfitSchema(f"the record {found.get('name')} has a field twice")
         types = tuple(self.parse_type(field.get("type"), namespace, depth + 1) for field in fields)
-        # A default is of the first branch.
-        other = (f for f in fields if "default" in f and _may_be_null(f) and f["type"][0] != "null")
-        return Avro(
-            "record",
-            children=types,
-            names=names,
-            defaulted=tuple(str(field.get("name")) for field in other),
+        defaulted = tuple(
+            name
+            for name, kind, field in zip(names, types, fields, strict=True)
+            if "default" in field
+            and kind.type == "union"
+            # A default is of the first branch.
+            and any(branch.type == "null" for branch in kind.children[1:])
         )
-
-
-def _may_be_null(field: dict[str, Any]) -> bool:
-    return isinstance(field["type"], list) and "null" in field["type"]
+        return Avro("record", children=types, names=names, defaulted=defaulted)
 
 
 def _with_logical_type(plain: Avro, found: dict[str, Any]) -> Avro:

@@ -416,7 +416,7 @@ def _error_text_and_code_in(body: bytes) -> tuple[str, int]:
         return "", 0
     said = said if isinstance(said, dict) else {}
     text, code = said.get("message"), said.get("error_code")
-    if said.get("name") in _APICURIO_NOT_FOUND:
+    if str(said.get("name")) in _APICURIO_NOT_FOUND:
         text, code = said.get("title"), _SCHEMA_NOT_FOUND.start
     # Cut first and last: a secret that a cut divides would not be found.
     words = to_printable_line(text)[: 50 * _QUOTED_CHARACTERS] if isinstance(text, str) else ""

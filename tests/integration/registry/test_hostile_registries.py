@@ -95,6 +95,7 @@ def answering(status: int, body: bytes, **headers: str) -> Answer:
         (200, b"[" * 100_000, "its answer is not JSON"),
         (400, b'{"message": "bad"}', "400 bad: no registry answers so"),
         (502, b"<html>", "502"),
+        (503, b'{"name": {"of": "a proxy"}, "message": "no upstream"}', "503 no upstream"),
     ],
 )
 def test_an_answer_that_no_registry_gives_makes_no_record_bad(

@@ -1,7 +1,8 @@
-"""A start with expired file keys waits for them if somebody renews them."""
+"""What a start asks of a table that is there, or that is to be created."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.errors import MissingRights, Unreachable
+from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
 from headgate.runtime import dropped_table_detection, start_checks
 from headgate.runtime.sink_tables import SinkTables
 
@@ -73,3 +74,32 @@ def test_keys_that_nobody_renews_end_the_start_at_once() -> None:
     with pytest.raises(MissingRights):
         is_ready(catalog, settings(""))
     assert catalog.calls == 1
+
+
+LONG = "\u00e4" * 100
+
+
+@pytest.mark.parametrize(
+    ("identifier", "is_refused"),
+    [
+        (f"db.{'t' * 255}", False),
+        (f"db.{'t' * 256}", True),
+        (f"{'n' * 200}.{LONG}", False),
+        (f"{'n' * 200}.{LONG * 2}", True),  # 200 characters each, and 400 bytes here
+        (f"{'a' * 127}.{'b' * 127}.t", False),
+        (f"{'a' * 128}.{'b' * 127}.t", True),  # a namespace is one folder
+    ],
+)
+def test_no_folder_of_a_new_table_has_a_name_too_long_for_a_disk(
+    tmp_path: Path, identifier: str, is_refused: bool
+) -> None:
+    named = FILE.replace("db.trips", identifier).replace("[table]", "[table]\ncreate = true")
+    sql = named.replace('type = "rest", uri = "http://localhost:8181"%s', "%s") % (
+        f'type = "sql", uri = "sqlite:///{tmp_path}/lake.db", warehouse = "file://{tmp_path}"'
+    )
+    made = parse(sql + '\n[[table.columns]]\nname = "id"\ntype = "long"\n')
+    if is_refused:
+        with pytest.raises(ConfigurationError, match="no folder may be named"):
+            start_checks.require_creatable_table(made)
+    else:
+        start_checks.require_creatable_table(made)

@@ -22,6 +22,7 @@ from unit.data_plane.formats.avro_worlds import (
 from unit.data_plane.formats.json_tables import COLUMNS, one_column
 
 from headgate.data_plane.formats.avro.format import AvroRecords
+from headgate.data_plane.formats.avro.schema import nullable_fields_with_default, parse_schema
 from headgate.data_plane.formats.record_format import UndecodableRecords
 
 DAY_US = 86_400_000_000
@@ -409,6 +410,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 import pyarrow as pa
 from headgate.data_plane.formats.avro.format import AvroRecords
+from headgate.data_plane.formats.avro.schema import nullable_fields_with_default, parse_schema
 read = AvroRecords({{"schema": {json.dumps(schema)!r}}}).decode
 print(read([{value!r}], pa.schema([("v", pa.large_string())]))[0][0])
 """
@@ -428,3 +430,21 @@ def test_the_schema_is_checked_when_the_format_is_made() -> None:
     for options in ({}, {"schema": "{"}, {"schema": json.dumps({"type": "record"})}):
         with pytest.raises(ConfigurationError, match="avro"):
             create_record_format("avro", options)
+
+
+def test_fields_that_may_be_null_beside_a_default_are_named_in_any_spelling() -> None:
+    nothing = {"type": "null"}
+    inner = {"type": "record", "name": "Nested", "fields": [{"name": "x", "type": "int"}]}
+    inner["fields"].append({"name": "n", "type": "null"})  # type: ignore[attr-defined]
+    types = {
+        "first": ["int", "null"],
+        "last": ["int", "string", nothing],
+        "wrapped": {"type": "array", "items": ["int", "null"]},
+        "nested": inner,
+        "own_default_null": ["null", "int"],
+        "never_null": ["int", "string"],
+    }
+    fields = [{"name": name, "type": kind, "default": 1} for name, kind in types.items()]
+    fields.append({"name": "without", "type": ["int", nothing]})
+    schema = parse_schema(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    assert nullable_fields_with_default(schema) == ("first", "last")
