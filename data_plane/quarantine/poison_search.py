@@ -264,7 +264,7 @@ def delete_unannounced_files(plan: WriterPlan, files: Iterable[WrittenFile]) -> 
 
 def _table_plan_of_file(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
     """Return the plan of the table that the file was for."""
-    routed = (table.plan for table in plan.tables.values() if table.plan)
+    others = (plan.quarantine, *(table.plan for table in plan.tables.values()))
     return next(
-        (own for own in routed if file.path.startswith(f"{own.shape.data_location}/")), plan
+        (own for own in others if own and file.path.startswith(f"{own.shape.data_location}/")), plan
     )

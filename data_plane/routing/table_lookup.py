@@ -105,6 +105,9 @@ LISTED_S = 10.0
 LOADED_S = 30.0
 """How long a table's schema, properties and keys are kept."""
 
+NAMESPACES_WITHOUT_TABLES_MAX = 100
+"""How many lists are kept of namespaces without a known table: records may name any number."""
+
 _TRIES = 5
 _log = redacted_logger(__name__)
 
@@ -277,6 +280,10 @@ class RoutedPlans:
     def _refresh_stale_listings(self, namespaces: set[str], needed: set[str]) -> None:
         """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
         now_s = self._now_s()
+        used = namespaces | {_namespace_of(name) for name in (*self._loaded, *self._dropped)}
+        unused = [namespace for namespace in self._listed if namespace not in used]
+        for namespace in unused[:-NAMESPACES_WITHOUT_TABLES_MAX]:
+            del self._listed[namespace]
         for namespace in sorted(namespaces | self._listed.keys()):
             until_s, known = self._listed.get(namespace, (0.0, frozenset()))
             missing = any(

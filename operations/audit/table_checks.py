@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from headgate.control_protocol.commit_record import TAKEOVER, CommitRecord, PendingCommit
 from headgate.control_protocol.counted_nouns import count_of
+from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.spark_batch_decision import (
@@ -356,7 +357,7 @@ def _check_pending_rows(
                 next(iter(file.batches()), None)
     except FileNotFoundError as error:
         return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
-    except FileDamaged as error:
+    except (FileDamaged, LogUnreadable) as error:
         return [Finding("file-unreadable", f"{error}; it is pending")]
     return []
 
@@ -404,8 +405,8 @@ def find_late_deliveries(
             files_of[pending_commit] = {
                 file.path for file in secondary.staged_rows(pending_commit.manifest, ())
             }
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, FileDamaged, LogUnreadable):
+            continue  # nothing tells: what expired stays a finding
     known = find_which_were_delivered(reader, files_of, primary) if files_of else {}
     untold = [pending_commit for pending_commit, is_so in known.items() if is_so is None]
     live = _scan_live_records_if_readable(reader, columns) if untold and columns else TableRecords()

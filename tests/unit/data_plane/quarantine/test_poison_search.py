@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -362,3 +363,27 @@ def test_who_is_to_blame_is_seen_through_what_was_raised_from_it() -> None:
     assert outcome == BatchFailed(3, "ValueError: gone", unforeseen=True)
     assert pickle.loads(pickle.dumps(outcome)) == outcome
     assert not failed_outcome_of(3, wrapped).unforeseen
+
+
+def test_files_that_nobody_was_told_of_are_deleted_with_the_keys_of_their_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plan(location: str, **more: Any) -> Any:
+        shape = SimpleNamespace(data_location=location)
+        return SimpleNamespace(shape=shape, io_properties={"keys of": location}, **more)
+
+    routed = {
+        name: SimpleNamespace(plan=made) for name, made in [("a", plan("s3://a")), ("b", None)]
+    }
+    own = plan("s3://own", quarantine=plan("s3://quarantine"), tables=routed)
+    deleted = list[tuple[str, str]]()
+    monkeypatch.setattr(poison_search, "open_file_io", lambda properties, _: properties["keys of"])
+    monkeypatch.setattr(
+        poison_search,
+        "delete_quietly",
+        lambda keys, paths: deleted.extend((keys, p) for p in paths),
+    )
+    places = ("own", "quarantine", "a")
+    files: Any = [SimpleNamespace(path=f"s3://{place}/f.parquet") for place in places]
+    poison_search.delete_unannounced_files(own, files)
+    assert deleted == [(f"s3://{place}", f"s3://{place}/f.parquet") for place in places]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -43,7 +44,11 @@ from headgate.data_plane.batch.writer_task_plan import Handling, Plans, SourcePl
 from headgate.data_plane.files.data_files import OPEN_FILES_MAX
 from headgate.data_plane.routing import table_resolution as targets
 from headgate.data_plane.routing.routes import RAW_NAME_PROPERTY, Route, Routing
-from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
+from headgate.data_plane.routing.table_lookup import (
+    LISTED_S,
+    NAMESPACES_WITHOUT_TABLES_MAX,
+    RoutedPlans,
+)
 from headgate.data_plane.routing.table_resolution import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import _Table, write_chunk_around_poison
@@ -246,6 +251,32 @@ def test_wild_values_cost_no_catalog_calls(desk: Desk) -> None:
     looks = len(desk.looked)
     assert desk.write({"events": wild}) == {"q": list(range(300))}
     assert len(desk.looked) == looks + 1
+
+
+def test_of_namespaces_without_end_that_have_no_table_few_are_listed_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each of them costs a question to the catalog every ten seconds, for good."""
+    desk.routes = (Route(topic="events", field="type", to="n{field}.t"),)
+    desk.table("na.t")
+    lookup, listed = desk.plans._lookup, list[str]()
+
+    def list_table_names(namespace: str) -> frozenset[str]:
+        listed.append(namespace)
+        return lookup.list_table_names(namespace)
+
+    looking = SimpleNamespace(look_up_table=lookup.look_up_table, list_table_names=list_table_names)
+    monkeypatch.setattr(desk.plans, "_lookup", looking)
+    wild = NAMESPACES_WITHOUT_TABLES_MAX + 50
+    for n in range(0, wild, 10):
+        new = [some(i, kind=str(i))[0] for i in range(n, n + 10)]
+        desk.outcome({"events": [*some(1, kind="a"), *new]})
+    assert len(set(listed)) == wild + 1
+    desk.now_s += LISTED_S
+    listed.clear()
+    assert isinstance(desk.outcome({"events": some(1, kind="a")}), BatchWritten)
+    assert len(listed) == NAMESPACES_WITHOUT_TABLES_MAX + 1
+    assert "na" in listed
 
 
 def test_a_name_in_each_record_is_dealt_with_once_and_not_once_for_each(desk: Desk) -> None:

@@ -163,6 +163,23 @@ def test_what_expired_and_did_not_come_is_expired(shop: Shop, settings: SinkSett
     assert findings(audit(settings, with_source=False)) == {"rows-expired"}
 
 
+def test_so_it_is_where_the_list_of_its_files_is_damaged(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    pending_commits = shop.decides({CLICKS: [3, 4]})
+    expires(shop, pending_commits, delivered=False)
+    Path(pending_commits[0].manifest.removeprefix("file://")).write_bytes(b"no manifest")
+    report = audit(settings, with_source=False)
+    assert (findings(report), report.unread) == ({"rows-expired"}, ())
+
+
+def test_a_damaged_list_of_pending_files_is_a_finding(shop: Shop, settings: SinkSettings) -> None:
+    (pending_commit,) = shop.decides({CLICKS: [3, 4]})
+    Path(pending_commit.manifest.removeprefix("file://")).write_bytes(b"no manifest")
+    report = audit(settings, with_source=False)
+    assert (findings(report), report.unread) == ({"file-unreadable"}, ())
+
+
 def test_what_a_former_quarantine_was_delivered_is_not_expired(
     filled: FilledTable, catalog: Catalog, settings: SinkSettings, tmp_path: Path
 ) -> None:
