@@ -81,9 +81,10 @@ class DryRunTable:
 class DryRun:
     """What the records would become. ``misfits`` are the first few that would not become rows.
 
-    For a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
-    would stop at the first; ``diverted``, how many would go to tables that were filled and are gone
-    (LEDGER-2).
+    ``tombstones``: how many have no value; ``stops_at_tombstone``: whether the sink would stop at
+    the first. For a sink with ``many`` tables: ``unmatched``, how many would go to none;
+    ``stops_at_unmatched``, whether it would stop at the first; ``diverted``, how many would go to
+    tables that were filled and are gone (LEDGER-2).
     """
 
     tables: tuple[DryRunTable, ...]
@@ -91,9 +92,10 @@ class DryRun:
     misfits: tuple[Misfit, ...]
     many: bool = False
     unmatched: int = 0
-    stops: bool = False
+    stops_at_unmatched: bool = False
     diverted: int = 0
     tombstones: int = 0
+    stops_at_tombstone: bool = False
 
     @property
     def bad_record_count(self) -> int:
@@ -106,7 +108,12 @@ class DryRun:
     @property
     def needs_attention(self) -> bool:
         """Return whether something must be done before the sink starts."""
-        return bool(self.bad_record_count or self.diverted) or (self.stops and bool(self.unmatched))
+        return bool(
+            self.bad_record_count
+            or self.diverted
+            or (self.stops_at_unmatched and self.unmatched)
+            or (self.stops_at_tombstone and self.tombstones)
+        )
 
 
 def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) -> DryRun:
@@ -139,7 +146,9 @@ def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) ->
             unmatched=_count_rows_of_error_class(written.quarantined, ROUTE),
             diverted=_count_rows_of_error_class(written.quarantined, TABLE),
             tombstones=_count_rows_of_error_class(written.quarantined, TOMBSTONE),
-            stops=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
+            stops_at_unmatched=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
+            stops_at_tombstone=not settings.has_keyed_table
+            and settings.quarantine.tombstones is Disposal.FAIL,
         )
 
 

@@ -193,7 +193,7 @@ def show_status(console: Console, report: StatusReport) -> None:
             ],
         )
     )
-    _show_bad_records(console, report.rejected_records)
+    _show_rejected_records(console, report.rejected_records)
     show_notes(console, report.notes)
 
 
@@ -224,11 +224,11 @@ def show_statuses(console: Console, statuses: Iterable[FileStatus]) -> None:
     )
 
 
-def _show_bad_records(console: Console, records: Iterable[RejectedRecord]) -> None:
+def _show_rejected_records(console: Console, records: Iterable[RejectedRecord]) -> None:
     for bad in records:
         where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
         text = to_printable_line(f"{where}, in transaction {bad.transaction}: {bad.reason}")
-        console.print(Text.assemble((f"  {'bad record':<18}", "dim"), text), soft_wrap=True)
+        console.print(Text.assemble((f"  {'rejected record':<18}", "dim"), text), soft_wrap=True)
 
 
 def _show_error(console: Console, error: LastError, now_ms: int) -> None:
@@ -373,6 +373,9 @@ def _describe_dry_run(seen: DryRun) -> str:
     filtered = seen.filtered_record_count
     why = "shape.where, maintenance.rows_late or a transform"
     words += f", {filtered:,} left out by {why}" if filtered else ""
+    words += f", {seen.tombstones:,} without a value" if seen.tombstones else ""
+    if seen.tombstones and seen.stops_at_tombstone:
+        words += " (quarantine.tombstones is fail: the sink would stop there)"
     if seen.many:
         words += f", {seen.unmatched:,} unmatched"
         words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""
@@ -396,7 +399,8 @@ def _printable(value: object) -> str:
 
 def show_notes(console: Console, notes: Sequence[str]) -> None:
     for note in notes:
-        console.print(Text.assemble(("note ", "yellow"), note), soft_wrap=True)
+        text = to_printable_line(note)  # notes quote clients' names, catalogs and stores
+        console.print(Text.assemble(("note ", "yellow"), text), soft_wrap=True)
 
 
 def _build_text_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

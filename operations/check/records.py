@@ -317,7 +317,7 @@ def _require_dry_run_lets_sink_start(
         )
     if none_fits:
         raise RecordsWouldStop(text, "correct [[table.columns]], or format.type and its options")
-    if seen.tombstones and not settings.has_keyed_table and quarantine.tombstones is Disposal.FAIL:
+    if seen.tombstones and seen.stops_at_tombstone:
         raise RecordsWouldStop(
             f"{text}; quarantine.tombstones is fail, so the sink would stop there",
             'set quarantine.tombstones = "skip" or "quarantine"',

@@ -84,13 +84,15 @@ def _delete_and_report(settings: SinkSettings, deletion: RowDeletion, *, as_json
     from headgate.operations.control.delete_rows import carry_out_deletion
 
     done = []
-    for each in carry_out_deletion(settings, deletion):
-        done.append(each)
-        if not as_json:
-            _echo_deletions(settings.redact, [each], "deleted")
-    if as_json:
-        print_json([asdict(each) for each in done])
-    elif any(each.rows for each in done):
+    try:
+        for each in carry_out_deletion(settings, deletion):
+            done.append(each)
+            if not as_json:
+                _echo_deletions(settings.redact, [each], "deleted")
+    finally:  # a later table may fail: said again, the command counts 0 rows for the first ones
+        if as_json and done:
+            print_json([asdict(each) for each in done])
+    if not as_json and any(each.rows for each in done):
         click.echo(_LATER)
 
 

@@ -154,7 +154,7 @@ def _open_deletions(
 
 def _require_settings_allow_deletion(tables: SinkTables, asked: RowDeletion) -> None:
     settings = tables.settings
-    if settings.replaces_primary_rows:
+    if asked.where is not None and settings.replaces_primary_rows:
         raise _keyed_tables_error(settings.table.identifier)
     if asked.quarantine_where is not None and not settings.quarantine.keeps_rejected_records:
         raise DeletionRefused(

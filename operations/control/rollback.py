@@ -221,7 +221,10 @@ class RollbackPlan:
                 f"{', '.join(others)}: stays as it is, with {count_of(pending, 'row')} still "
                 "pending"
             )
-        lines.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
+        if self.goal.look_only:
+            lines.append("so a rollback would do; now nothing leaves the branch or moves")
+        else:
+            lines.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
         return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.access.tables import open_primary
 from headgate.operations.control import rollback
 from headgate.operations.control import stop as stopping
-from headgate.operations.control.pause import pause_sink, resume_sink
+from headgate.operations.control.pause import is_paused, pause_sink, resume_sink
 from headgate.operations.control.set_offsets import carry_out_offset_plan, plan_offset_moves
 
 Given = Mapping[str, Any]
@@ -30,6 +30,7 @@ def _pause_or_resume(
     settings: SinkSettings, given: Given, *, dry_run: bool, paused: bool
 ) -> Mapping[str, Any]:
     _require_known_keys(given, frozenset())
+    changes = is_paused(settings) is not paused
     if not dry_run:
         record: CommitRecord | None = (pause_sink if paused else resume_sink)(settings)
     else:
@@ -37,7 +38,7 @@ def _pause_or_resume(
             record = table.read().record
     return {
         "dry_run": dry_run,
-        "changes": record is None or record.paused is not paused if dry_run else True,
+        "changes": changes,
         "paused": paused if not dry_run else bool(record and record.paused),
         "positions": {str(at): offset for at, offset in sorted(record.offsets.items())}
         if record

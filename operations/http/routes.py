@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import json
 from collections.abc import Callable, Mapping
@@ -69,7 +68,7 @@ def _basic_password_of(scheme: str, given: str) -> str:
         return ""
     try:
         return base64.b64decode(given, validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no base64, or no UTF-8: bytes of the header beyond ASCII, too
         return ""
 
 

@@ -212,7 +212,7 @@ def _rejected_records_html(report: StatusReport) -> list[str]:
         for b in report.rejected_records
     ]
     heads = ("partition", "offset", "transaction", "reason")
-    return ["<h2>Last bad records</h2>", render_table(heads, rows, {1}, {3})]
+    return ["<h2>Last rejected records</h2>", render_table(heads, rows, {1}, {3})]
 
 
 def _time_text(moment_ms: int) -> str:

@@ -282,7 +282,7 @@ def _read_rejected_records(
     try:
         return read_newest_rejected_records(tables)
     except HeadgateError as error:
-        text = f"the last bad records are not known: {error}"
+        text = f"the last rejected records are not known: {error}"
         notes.texts.append(tables.settings.redact(text))
         return ()
 

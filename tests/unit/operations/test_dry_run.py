@@ -117,6 +117,20 @@ def test_many_tables_are_rehearsed_table_by_table(desk: Desk) -> None:
     assert desk.files() == files
 
 
+@pytest.mark.parametrize(("policy", "exit_code"), [("fail", 1), ("skip", 0), ("quarantine", 0)])
+def test_a_record_without_a_value_needs_attention_where_the_sink_would_stop_there(
+    desk: Desk, policy: str, exit_code: int
+) -> None:
+    with desk.path.open("a") as file:
+        file.write(f'[quarantine]\ntable = "db.q"\ntombstones = "{policy}"\n')
+    desk.fill({"id": n, "zone": "here"} for n in range(4))
+    desk.values.append(None)
+    result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
+    assert result.exit_code == exit_code, result.stdout
+    assert "0 bad, 1 without a value" in result.stdout
+    assert ("the sink would stop there" in result.stdout) is (policy == "fail")
+
+
 def test_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> None:
     """Of what the records show; a table that is there gets the column that it lacks."""
     text = desk.path.read_text().replace('schema = "declared"', 'schema = "infer"')

@@ -63,11 +63,11 @@ def status_of(error: LastError, *participants: ParticipantStatus) -> StatusRepor
 
 def test_a_forged_name_or_text_moves_no_terminal() -> None:
     forged = ParticipantStatus(NASTY, "life", NASTY, (), 0, 1)
-    report = status_of(LastError("HG-207", NASTY, NASTY, 1), forged)
+    report = replace(status_of(LastError("HG-207", NASTY, NASTY, 1), forged), notes=(NASTY,))
     shown = io.StringIO()
     show_status(Console(file=shown, width=300), report)
     text = shown.getvalue()
-    assert text.count(SHOWN) == 5
+    assert text.count(SHOWN) == 6
     assert not any(line.startswith("ok") for line in text.splitlines())
     assert all(line.isprintable() for line in text.split("\n"))
 

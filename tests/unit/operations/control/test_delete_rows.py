@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -389,6 +390,18 @@ def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
     assert 3 not in seen(aside)
 
 
+def test_the_quarantine_of_a_keyed_table_is_searched_and_the_table_is_not(
+    aside: Maintained, sqlite_catalog: LocalCatalog
+) -> None:
+    keyed = replace(aside.settings, table=replace(aside.settings.table, key=("offset",)))
+    where = "topic = 'trips' and offset = 101"
+    with pytest.raises(DeletionRefused, match=r"db\.trips has a key"):
+        list(carry_out_deletion(keyed, RowDeletion("offset = 3", where)))
+    assert list(carry_out_deletion(keyed, RowDeletion(None, where))) == [Deleted(IDENTIFIER, 1, 1)]
+    kept = sqlite_catalog.catalog.load_table(IDENTIFIER).scan().to_arrow()["offset"].to_pylist()
+    assert sorted(kept) == [100, 102, 103]
+
+
 def audited(sink: Maintained, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
     """Beside a source that holds every record."""
     at, end = TopicPartition("trips", 0), sink.next_offset
@@ -457,7 +470,7 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
 
 
 def test_the_command_asks_first_and_says_what_went(
-    aside: Maintained, tmp_path: Path, said: list[str]
+    aside: Maintained, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "sink.toml"
     path.write_text(text(tmp_path, ASIDE))
@@ -477,6 +490,15 @@ def test_the_command_asks_first_and_says_what_went(
     done = run(main, [*asked, "--quarantine-where", "offset = 100", "--yes", "--json"])
     assert [each["rows"] for each in json.loads(done.output)] == [1, 1]
     assert (len(seen(aside)), said) == (14, ["delete"])
+
+    def fails_at_the_second_table(*_: object) -> Iterator[Deleted]:
+        yield Deleted("db.trips", 1, 1)
+        raise DeletionUnsettled("of db.q it is not certain", "run it again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delete_rows, "carry_out_deletion", fails_at_the_second_table)
+        broken = run(main, [*asked[:3], "offset = 4", "--yes", "--json"])
+    assert (broken.exit_code, [each["rows"] for each in json.loads(broken.stdout)]) == (3, [1])
     bad = run(main, [*asked[:3], "nope = 1", "--yes"])
     assert "HG-158" in bad.output
     assert bad.exit_code == 2

@@ -218,6 +218,8 @@ def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
 ) -> None:
     before = table.read()
     plan = plan_rollback(settings, "1.1", look_only=True)
+    assert "nothing leaves the branch" in str(plan)
+    assert "the way back" not in str(plan)
     make_rollback_branches(settings, plan, "look")
     assert table.read() == before
     assert rows(filled) == 20
@@ -230,7 +232,9 @@ def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
         with pytest.raises(ConfigurationError, match="already"):
             make_rollback_branches(settings, plan, taken)
     assert table.read() == before
-    carry_out_rollback(settings, plan_rollback(settings, "1.1"))
+    plan = plan_rollback(settings, "1.1")
+    assert f"the way back: headgate rollback SINK {plan.kept_as}" in str(plan)
+    carry_out_rollback(settings, plan)
     assert rows(filled) == 10
 
 

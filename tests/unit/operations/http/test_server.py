@@ -10,6 +10,7 @@ import socket
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,8 +64,23 @@ def test_a_browser_logs_in_with_the_token_as_its_password(serve: Serve) -> None:
             "Basic",
             "Negotiate abc",
             "Basic " + base64.b64encode(b"\xff").decode(),
+            "Basic \u00e9",
         ):
             assert client.get("/", Authorization=broken).status == 401
+
+
+@pytest.mark.parametrize("was_paused", [True, False])
+@pytest.mark.parametrize("move", ["pause", "resume"])
+def test_a_pause_or_its_end_says_whether_it_changes_anything(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, move: str, *, was_paused: bool
+) -> None:
+    now: Any = SimpleNamespace(paused=move == "pause", offsets={})
+    monkeypatch.setattr(operator_actions, "is_paused", lambda _: was_paused)
+    monkeypatch.setattr(operator_actions, f"{move}_sink", lambda _: now)
+    with serve(report()) as client:
+        got = client.ask("PUT", f"/api/v1/sinks/trips/{move}", OPERATOR)
+    changes = was_paused is not now.paused
+    assert (got.status, json.loads(got.body)["changes"]) == (200, changes), got.body
 
 
 def test_only_an_operator_acts(serve: Serve) -> None:

@@ -64,7 +64,7 @@ def test_the_last_bad_records_are_shown_with_place_and_reason(
     assert [bad.offset for bad in report.rejected_records] == [6, 5, 4, 3, 2]
     screen, page = looks(report)
     assert "trips partition 0 offset 6, in transaction 1.1: value: is no JSON" in screen
-    assert "Last bad records" in page
+    assert "Last rejected records" in page
     assert "value: is no JSON" in page
     assert report.as_json()["rejected_records"][0]["offset"] == 6
 
@@ -81,7 +81,7 @@ def test_columns_are_found_by_their_ids(
     )
     with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
         change.rename_column("offset", "at")
-    assert "the last bad records are not known" in str(read_status(settings).notes)
+    assert "the last rejected records are not known" in str(read_status(settings).notes)
 
 
 def test_what_is_no_parquet_file_is_scanned(
@@ -105,7 +105,7 @@ def test_a_quarantine_that_cannot_be_read_is_a_note_and_no_more(
 ) -> None:
     report = read_status(settings)
     assert report.rejected_records == ()
-    assert any("the last bad records are not known: HG-102" in note for note in report.notes)
+    assert any("the last rejected records are not known: HG-102" in note for note in report.notes)
     assert report.exit_code == read_status(replace(settings)).exit_code
 
 
@@ -116,7 +116,7 @@ def test_a_hostile_reason_is_text(settings: SinkSettings) -> None:
     )
     screen, page = looks(report)
     assert "<script>" not in page
-    assert "<b>" not in page.partition("Last bad records")[2]
+    assert "<b>" not in page.partition("Last rejected records")[2]
     assert "\x1b" not in screen
     assert not any(line.startswith("ok") for line in screen.splitlines())
 
