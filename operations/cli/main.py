@@ -382,7 +382,7 @@ def tables(
     if action == "resume":
         if as_json:
             raise click.UsageError("--json goes with show, not with resume")
-        resume_and_report(settings, names, afterwards)
+        ctx.exit(resume_and_report(settings, names, afterwards))
     else:
         show_table_list(ctx, settings, names, afterwards=afterwards, as_json=as_json)
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import Unreachable
+from headgate.operations.cli.options import ExitCode
 from headgate.operations.command_output import console, print_json
 from headgate.operations.many_tables.list import list_tables
 from headgate.operations.many_tables.resume import resume_and_wait_until_open, resume_tables
 from headgate.operations.render_command_results import show_tables
+
+if TYPE_CHECKING:
+    from headgate.operations.many_tables.replay_quarantined import ReplayedTable
+    from headgate.operations.many_tables.rewrite_expired_commits import RewrittenTable
 
 
 class Afterwards(Enum):
@@ -45,14 +51,15 @@ def show_table_list(
 
 def resume_and_report(
     settings: SinkSettings, names: Sequence[str], afterwards: Afterwards | None
-) -> None:
-    """Resume tables, and do ``afterwards`` what the table has missed."""
+) -> ExitCode:
+    """Resume tables, do ``afterwards`` what the table has missed, and return the exit code."""
     if afterwards is None:
         resumed = resume_tables(settings, names)
         _report_resumed(resumed)
         if not resumed:
             click.echo("resuming already: headgate tables SINK says when they are open")
-    elif afterwards is Afterwards.REPLAY:
+        return 0
+    if afterwards is Afterwards.REPLAY:
         from headgate.operations.many_tables.replay_quarantined import (
             replay_tables,
             require_replayable,
@@ -60,20 +67,17 @@ def resume_and_report(
 
         require_replayable(settings, names)
         _report_resumed(resume_and_wait_until_open(settings, names))
-        _echo_each_result(
-            "replayed", replay_tables(settings, names), "nothing waits in the quarantine"
-        )
-    else:
-        from headgate.operations.many_tables.rewrite_expired_commits import (
-            require_rewritable_by_coordinates,
-            rewrite_expired_commits_of_tables,
-        )
+        given = replay_tables(settings, names)
+        return _echo_each_result(settings, "replayed", given, "nothing waits in the quarantine")
+    from headgate.operations.many_tables.rewrite_expired_commits import (
+        require_rewritable_by_coordinates,
+        rewrite_expired_commits_of_tables,
+    )
 
-        require_rewritable_by_coordinates(settings, names)
-        _report_resumed(resume_and_wait_until_open(settings, names))
-        _echo_each_result(
-            "reread", rewrite_expired_commits_of_tables(settings, names), "nothing has expired"
-        )
+    require_rewritable_by_coordinates(settings, names)
+    _report_resumed(resume_and_wait_until_open(settings, names))
+    written = rewrite_expired_commits_of_tables(settings, names)
+    return _echo_each_result(settings, "reread", written, "nothing has expired")
 
 
 def _report_resumed(names: Sequence[str]) -> None:
@@ -81,6 +85,12 @@ def _report_resumed(names: Sequence[str]) -> None:
         click.echo(f"resumed: {name}")
 
 
-def _echo_each_result(label: str, results: Sequence[object], text_if_none: str) -> None:
+def _echo_each_result(
+    settings: SinkSettings,
+    label: str,
+    results: Sequence[ReplayedTable | RewrittenTable],
+    text_if_none: str,
+) -> ExitCode:
     for each in results or (text_if_none,):
-        click.echo(f"{label}: {each}")
+        click.echo(settings.redact(f"{label}: {each}"))
+    return Unreachable.exit_code if any(each.failed for each in results) else 0

@@ -19,6 +19,7 @@ from headgate.control_protocol.commit_record import REPLAY, CommitRecord, Replay
 from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     DeletedMeanwhile,
+    HeadgateError,
     ReplayRefused,
     ReplayUnfit,
     RetryLater,
@@ -60,7 +61,7 @@ from headgate.operations.control.operator_claim import current_actor, try_announ
 from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
 
 PORTION = 10_000
-"""How many records are in memory at once and share one commit."""
+"""How many records share one commit; of all others, only their places are in memory."""
 
 _TRIES = 5
 _NAMED_MAX = 5
@@ -71,16 +72,22 @@ _FOLDER = "headgate"
 class ReplayedTable:
     """What one table was given back.
 
-    ``left``: records that cannot be its rows, and stay in place.
+    ``bad``: records that cannot be its rows, and stay in place; ``filtered``: those that the
+    settings leave out; ``failed``: why it was given no more.
     """
 
     table: str
     records: int = 0
-    left: int = 0
+    bad: int = 0
+    filtered: int = 0
+    failed: str = ""
 
     def __str__(self) -> str:
-        left = f"; {self.left} are bad records, and stay in the quarantine" if self.left else ""
-        return f"{self.table}: {count_of(self.records, 'record')} replayed{left}"
+        if self.failed:
+            return f"{self.table}: {self.failed}"
+        bad = f"; {self.bad} are bad records, and stay in the quarantine" if self.bad else ""
+        left_out = f"; {self.filtered} are left out by shape.where" if self.filtered else ""
+        return f"{self.table}: {count_of(self.records, 'record')} replayed{bad}{left_out}"
 
 
 def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> None:
@@ -109,14 +116,17 @@ def require_replayable(settings: SinkSettings, names: Collection[str] = ()) -> N
 def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[ReplayedTable, ...]:
     """Replay what the quarantine holds for these tables; without names, for all that are open.
 
-    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RetryLater`` if somebody else is faster, and what
-    opening and writing tables raises. What was replayed by then is in the tables once.
+    Without names a table that fails stops no other: its result says why. Raises ``ReplayUnfit``,
+    ``ReplayRefused``, ``RetryLater`` if somebody else is faster, and what opening and writing
+    tables raises. What was replayed by then is in the tables once.
     """
     require_replayable(settings, names)
     with open_tables_read_only(settings) as tables:
         session = _ReplaySession(tables)
-        given = tuple(
-            map(session.replay_table, sorted(names) if names else session.replayable_tables())
+        given = (
+            tuple(map(session.replay_table, sorted(names)))
+            if names
+            else tuple(map(session.replay_table_or_say_why_not, session.replayable_tables()))
         )
     try_announce_command(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
     return given
@@ -140,6 +150,12 @@ class _ReplaySession:
             if n not in suspended and not routing.key_of(n)
         )
 
+    def replay_table_or_say_why_not(self, name: str) -> ReplayedTable:
+        try:
+            return self.replay_table(name)
+        except HeadgateError as error:
+            return ReplayedTable(name, failed=str(error))
+
     def replay_table(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""
         places: Sequence[Place] = self._quarantine.replayable_places_for_table(name)
@@ -155,9 +171,14 @@ class _ReplaySession:
             written = self._write_portion(name, portion)
             files = tuple(file for some in written.secondary_files.values() for file in some)
             records = sum(result.records for result in written.partitions.values())
+            filtered = sum(result.filtered for result in written.partitions.values())
             self._commit_portion(view, files, records, until)
-            bad = len(portion) - records
-            given = ReplayedTable(name, given.records + records, given.left + bad)
+            given = replace(
+                given,
+                records=given.records + records,
+                bad=given.bad + len(portion) - records - filtered,
+                filtered=given.filtered + filtered,
+            )
             places = self._reread_places_requiring_portion(name, portion, places)
 
     def _reread_places_requiring_portion(

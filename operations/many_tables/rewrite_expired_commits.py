@@ -19,7 +19,13 @@ from pyroaring import BitMap64
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import REREAD, PendingCommit, Replayed
 from headgate.control_protocol.counted_nouns import count_of
-from headgate.control_protocol.errors import DeletedBack, ReplayUnfit, RereadRefused, RetryLater
+from headgate.control_protocol.errors import (
+    DeletedBack,
+    HeadgateError,
+    ReplayUnfit,
+    RereadRefused,
+    RetryLater,
+)
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
@@ -61,15 +67,18 @@ Columns = tuple[str, str, str]
 class RewrittenTable:
     """What one table got of its expired rows. ``there``: rows that it had after all.
 
-    ``deleted``: rows that it had, and that somebody deleted.
+    ``deleted``: rows that it had, and that somebody deleted; ``failed``: why it got none.
     """
 
     table: str
     rows: int = 0
     there: int = 0
     deleted: int = 0
+    failed: str = ""
 
     def __str__(self) -> str:
+        if self.failed:
+            return f"{self.table}: {self.failed}"
         there = f"; {self.there} were there already" if self.there else ""
         deleted = f"; {self.deleted} were deleted, and stay so" if self.deleted else ""
         return f"{self.table}: {count_of(self.rows, 'row')} written again{there}{deleted}"
@@ -110,19 +119,19 @@ def rewrite_expired_commits_of_tables(
 ) -> tuple[RewrittenTable, ...]:
     """Write again what has expired of these tables; without names, of all that are in order.
 
-    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
-    ``DeletedBack`` if nothing tells whether they were in the table and were deleted,
-    ``RetryLater`` if the sink has to deliver first or somebody else is faster, and what tables and
-    storage raise. What was written again by then is in the tables once.
+    Without names a table that fails stops no other: its result says why. Raises ``ReplayUnfit``,
+    ``ReplayRefused``, ``RereadRefused`` if the rows are not available, ``DeletedBack`` if nothing
+    tells whether they were in the table and were deleted, ``RetryLater`` if the sink has to deliver
+    first or somebody else is faster, and what tables and storage raise. What was written again by
+    then is in the tables once.
     """
     columns = require_rewritable_by_coordinates(settings, names)
     with open_tables_read_only(settings) as tables:
         session = _RewriteSession(tables, columns)
-        written = tuple(
-            map(
-                session.rewrite_expired_commits_of_table,
-                sorted(names) if names else session.rewritable_tables(),
-            )
+        written = (
+            tuple(map(session.rewrite_expired_commits_of_table, sorted(names)))
+            if names
+            else tuple(map(session.rewrite_or_say_why_not, session.rewritable_tables()))
         )
     try_announce_command(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
     return written
@@ -158,6 +167,12 @@ class _RewriteSession:
         names -= {settings.quarantine.table, *self._tables.suspension_reasons()}
         routing = settings.tables.routing
         return sorted(name for name in names if not routing.key_of(name))
+
+    def rewrite_or_say_why_not(self, name: str) -> RewrittenTable:
+        try:
+            return self.rewrite_expired_commits_of_table(name)
+        except HeadgateError as error:
+            return RewrittenTable(name, failed=str(error))
 
     def rewrite_expired_commits_of_table(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""

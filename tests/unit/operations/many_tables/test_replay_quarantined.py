@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
-from pyiceberg.types import LongType
+from pyiceberg.types import LongType, StringType
+from unit.operations.filled_table import catalog_properties
 from unit.operations.routed_shop import (
     CLICKS,
+    FILE,
     ORDERS,
+    QUARANTINE,
     Shop,
     Source,
     shop_settings,
@@ -30,6 +34,7 @@ from headgate.control_protocol.errors import ReplayRefused, ReplayUnfit, RetryLa
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.audit.audit import audit
+from headgate.operations.cli.main import main
 from headgate.operations.control import rollback
 from headgate.operations.many_tables import replay_quarantined as module
 from headgate.operations.many_tables.replay_quarantined import ReplayedTable, replay_tables
@@ -204,9 +209,35 @@ def test_suspend_6_bad_records_stay_in_the_quarantine_and_are_counted(
     shop: Shop, settings: SinkSettings
 ) -> None:
     shop.diverts({CLICKS: {7: BAD, 8: GOOD}})
-    assert replay_tables(settings, []) == (ReplayedTable(CLICKS, 3, left=1),)
+    assert replay_tables(settings, []) == (ReplayedTable(CLICKS, 3, bad=1),)
     assert offsets(shop) == [2, 3, 5, 6, 8]
     assert audit(settings, with_source=False).findings == ()
+
+
+def test_suspend_6_records_that_the_settings_leave_out_are_not_called_bad(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shaped = shop_settings(tmp_path, f"{QUARANTINE}[shape]\nwhere = \"kind = 'clicks'\"\n")
+    with shop.catalog.load_table(CLICKS).update_schema() as update:
+        update.add_column("kind", StringType())
+    shop.diverts({CLICKS: {7: BAD, 8: GOOD, 9: '{"kind": "views"}'}})
+    assert replay_tables(shaped, []) == (ReplayedTable(CLICKS, 3, bad=1, filtered=1),)
+    assert offsets(shop) == [2, 3, 5, 6, 8]
+
+
+def test_suspend_6_without_names_a_table_that_is_not_in_order_stops_no_other(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.diverts({ORDERS: {7: '{"kind": "orders"}'}})
+    _lose_the_tag(shop)
+    file = tmp_path / "sink.toml"
+    file.write_text(FILE.format(**catalog_properties(tmp_path)) + QUARANTINE)
+    result = CliRunner().invoke(main, ["tables", str(file), "resume", "--replay"])
+    clicks, orders = result.stdout.splitlines()
+    assert f"replayed: {CLICKS}: HG-" in clicks
+    assert orders == f"replayed: {ORDERS}: 1 record replayed"
+    assert result.exit_code == 3
+    assert offsets(shop, ORDERS) == [0, 1, 4, 7]
 
 
 def test_suspend_6_new_columns_of_what_is_put_again_are_taken_up(
