@@ -233,7 +233,7 @@ def _check_as_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
         questions.ask("source topics", lambda: _check_source(settings, cluster, rights))
         questions.ask("control topic", lambda: _check_control_topic(settings, cluster, rights))
         questions.ask("consumer group", lambda: _check_group(settings, cluster, rights))
-    table = TableCheck(settings)
+    table = TableCheck(settings, commits=rights.commits, creates=False)
     if table.has_catalog:
         questions.ask("catalog", table.check_catalog)
     if not table.has_catalog or questions.are_asked_and_not_wrong("catalog"):

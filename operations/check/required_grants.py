@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headgate.config.catalog_settings import CatalogSettings
+from headgate.config.multi_table_settings import CreateFrom
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.worker_settings import WorkerSettings
 
@@ -153,17 +154,21 @@ def _acl_name(operation: str) -> str:
 
 
 def _catalog_grant_commands(settings: SinkSettings, role: Role, principal: str) -> list[str]:
-    table, aside = settings.table.identifier, settings.quarantine.table
+    tables, aside = [settings.table.identifier], settings.quarantine.table
     is_sink, quarantines = role is Role.SINK, settings.quarantine.keeps_rejected_records
     creates = is_sink and settings.table.create
+    if settings.tables:
+        routed = {r.to if "{" not in r.to else f"every {r.to}" for r in settings.tables.route}
+        tables += sorted(routed - {*tables})
+        creates = creates or (is_sink and settings.tables.create.schema is not CreateFrom.OFF)
     if settings.has_quarantine_of_other_format:
         its_own = settings.quarantine.catalog
         return [
-            *_grant_lines_of_catalog(settings.catalog, [table], role, principal, creates=creates),
+            *_grant_lines_of_catalog(settings.catalog, tables, role, principal, creates=creates),
             "",
             *_grant_lines_of_catalog(its_own, [aside], role, principal, creates=is_sink),
         ]
-    tables = [table, aside] if quarantines else [table]
+    tables += [aside] if quarantines else []
     creates = creates or (is_sink and quarantines)  # it is made if it is missing
     return _grant_lines_of_catalog(settings.catalog, tables, role, principal, creates=creates)
 
@@ -171,7 +176,7 @@ def _catalog_grant_commands(settings: SinkSettings, role: Role, principal: str) 
 def _grant_lines_of_catalog(
     catalog: CatalogSettings, tables: list[str], role: Role, principal: str, *, creates: bool
 ) -> list[str]:
-    named = " and ".join(tables)
+    named = f"{', '.join(tables[:-1])} and {tables[-1]}" if len(tables) > 1 else tables[0]
     uri = catalog.properties.get("uri", "")
     if catalog.properties.get("type") == "sql" and uri.startswith("postgresql"):
         user = '"' + principal.replace('"', '""') + '"'
@@ -187,7 +192,8 @@ def _grant_lines_of_catalog(
         may += ", and create,"
     storage = {
         Role.SINK: "read, write and delete files below the table's location",
-        Role.OPERATOR: "read and write files below the table's location/metadata",
+        Role.OPERATOR: "read and write files below the table's location/metadata; delete, maintain "
+        "and tables resume also read, write and delete files below its location",
         Role.VIEWER: "read files below the table's location/metadata",
     }[role]
     return [f"# catalog: {principal} may {may} {named}", f"# storage: {storage}"]

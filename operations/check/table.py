@@ -103,13 +103,22 @@ class TableCheck:
     """What ``headgate check`` asks about a sink's table, of any format, in the order of a start.
 
     Each question uses what the ones before found out. ``has_catalog``: whether a catalog lists its
-    tables; then ``catalog``, ``check_rights`` and ``check_file_properties`` are asked, too.
+    tables; then ``check_catalog``, ``check_rights`` and ``check_file_properties`` are asked, too.
     ``has_lock``: whether its commits need an external one. ``asks_group``: the notes next to the
-    group's offsets can tell about a table that is gone.
+    group's offsets can tell about a table that is gone. ``commits``, ``creates``: whether who asks
+    is to commit to tables, and to create missing ones.
     """
 
-    def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
+    def __init__(
+        self,
+        settings: SinkSettings,
+        *,
+        asks_group: bool = False,
+        commits: bool = True,
+        creates: bool = True,
+    ) -> None:
         self._asks_group = asks_group
+        self._commits, self._creates = commits, creates
         self._settings = settings
         self._view: TableView | None = None
         self._found: Table | None = None
@@ -129,12 +138,12 @@ class TableCheck:
 
     @property
     def has_table(self) -> bool:
-        """Return whether there is a table; known after ``table``."""
+        """Return whether there is a table; known after ``check_table``."""
         return self._layout is not None
 
     @property
     def loaded_table(self) -> Table | None:
-        """Return the Iceberg table, if there is one; known after ``table``."""
+        """Return the Iceberg table, if there is one; known after ``check_table``."""
         return self._found
 
     def check_catalog(self) -> str:
@@ -148,7 +157,8 @@ class TableCheck:
                 raise
             self._require_not_dropped()
             return f"{error.message}: the first start creates it"
-        require_writable_sqlite_catalog(catalog)
+        if self._commits:
+            require_writable_sqlite_catalog(catalog)
         in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
         return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 
@@ -170,7 +180,7 @@ class TableCheck:
                     "create it, correct table.identifier, or set table.create with its columns",
                 ) from None
             self._require_not_dropped()
-            if self.has_catalog:
+            if self.has_catalog and self._creates:
                 self._require_creatable()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         of = "" if self.has_catalog else f"{wanted.type}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -71,10 +72,10 @@ partition_by = []                    # such as ["day(happened_at)", "bucket(16, 
 
 {columns}
 [table.record_columns]               # where each row came from: lets the audit prove every record
-topic = "kafka_topic"
-partition = "kafka_partition"
-offset = "kafka_offset"
-timestamp = "kafka_timestamp"
+topic = "{source}_topic"
+partition = "{source}_partition"
+offset = "{source}_offset"
+timestamp = "{source}_timestamp"
 
 {changes}{format}
 
@@ -177,6 +178,7 @@ def build_sink_file_text(
         "topic": _toml_string(topic or name),
         "kafka": "\n".join(_toml_lines_of(_KAFKA | _without_auth_keys(kafka))),
         "kafka_auth": _auth_section("kafka.auth", kafka),
+        "source": _unused_prefix_of_record_columns(records),
     }
     if records is None:
         format_text = _section_of_format(format.get("type", _format_taking_options(format)), format)
@@ -189,6 +191,13 @@ def build_sink_file_text(
         format=_section_of_format(records.format_name, kept),
         columns=_columns_section(topic or name, records, changes.key),
     )
+
+
+def _unused_prefix_of_record_columns(records: ProposedRecords | None) -> str:
+    """Return a prefix that no proposed column has, as those of a table that a sink filled do."""
+    taken = [column.name.lower() for column in records.proposal.columns] if records else []
+    prefixes = chain(["kafka", "source"], (f"source{number}" for number in count(1)))
+    return next(p for p in prefixes if not any(name.startswith(f"{p}_") for name in taken))
 
 
 def _format_taking_options(options: Mapping[str, str]) -> str:

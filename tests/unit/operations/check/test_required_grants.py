@@ -11,8 +11,10 @@ import pytest
 from click.testing import CliRunner
 from support.security_page import rights_by_resource
 from unit.config.test_load import MINIMAL
+from unit.operations.routed_shop import shop_settings
 
 from headgate.config.load import parse
+from headgate.config.setting_types import Properties
 from headgate.control_protocol.errors import MissingRights
 from headgate.kafka.cluster_queries import ResourceRights
 from headgate.operations.check import check as module
@@ -70,6 +72,19 @@ def test_a_database_gets_its_grants() -> None:
     assert creates in sink_grant_commands(creating, Role.SINK, 'a"b')
     assert creates not in sink_grant_commands(creating, Role.OPERATOR, 'a"b')
     assert not any("secret" in text for text in told.values())
+
+
+def test_tables_of_routes_are_named_too(tmp_path: Path) -> None:
+    route = '[[tables.route]]\nfield = "zone"\nto = "db.{field}"\n'
+    quarantine = '[quarantine]\npolicy = "quarantine"\n'
+    settings = shop_settings(tmp_path, f'{route}[[tables.route]]\nto = "db.rest"\n{quarantine}')
+    rest = replace(
+        settings, catalog=replace(settings.catalog, properties=Properties({"type": "rest"}))
+    )
+    names = "db.ledger, db.rest, every db.{field} and db.ledger_quarantine"
+    for role, may in {Role.SINK: "load and commit", Role.VIEWER: "load"}.items():
+        told = sink_grant_commands(rest, role, "ann")
+        assert any(may in line and names in line for line in told.splitlines()), told
 
 
 class Cluster:

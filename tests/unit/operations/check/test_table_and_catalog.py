@@ -23,6 +23,7 @@ from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import (
     CatalogRefused,
     ConfigurationError,
+    HeadgateError,
     HistoryUndecidable,
     KeyUnfit,
     MissingRights,
@@ -36,6 +37,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.operations.check import table
 from headgate.operations.check.table import NotChecked, TableCheck
 from headgate.runtime.sink_tables import SinkTables
 
@@ -299,6 +301,25 @@ def test_a_tables_other_format_is_followed(
     check.check_table()
     with pytest.raises(ConfigurationError, match="lzo"):
         check.check_file_properties()
+
+
+@pytest.mark.usefixtures("filled")
+def test_who_neither_commits_nor_creates_needs_no_writable_catalog(
+    settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise MissingRights("may not be written")
+
+    monkeypatch.setattr(table, "require_writable_sqlite_catalog", refuse)
+    with pytest.raises(MissingRights):
+        TableCheck(settings).check_catalog()
+    assert "opens" in TableCheck(settings, commits=False, creates=False).check_catalog()
+    absent = with_table(settings, identifier="db.none", create=True, columns=COLUMNS)
+    nowhere = with_catalog(absent, warehouse="file:///proc/none")
+    with pytest.raises(HeadgateError):
+        TableCheck(nowhere).check_table()
+    told = TableCheck(nowhere, commits=False, creates=False).check_table()
+    assert "does not exist yet" in told
 
 
 def test_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from headgate.config.load import load, parse
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.operations.init import sink_file_template
 from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 
 
@@ -59,3 +62,24 @@ def test_options_of_glue_s_registry_make_a_file_that_asks_it(tmp_path: Path) -> 
     path, _ = propose_and_write_sink_file("trips", tmp_path, format={"glue.region": "eu-west-1"})
     assert load(path).format.type == "glue-registry"
     assert load(path).format.options["glue.region"] == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "offset"),
+    [
+        (("id",), "kafka_offset"),
+        (("id", "Kafka_Offset"), "source_offset"),
+        (("kafka_topic", "source_topic"), "source1_offset"),
+    ],
+)
+def test_the_records_own_fields_keep_their_names_beside_record_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], offset: str
+) -> None:
+    value = json.dumps(dict.fromkeys(fields, 1)).encode()
+    cluster = SimpleNamespace(count_brokers=lambda: 1)
+    monkeypatch.setattr(sink_file_template, "Cluster", lambda _: cluster)
+    monkeypatch.setattr(sink_file_template, "read_newest_records", lambda *_: [(None, value)])
+    path, _ = propose_and_write_sink_file("trips", tmp_path, topic="trips")
+    table = load(path).table
+    assert tuple(column.name for column in table.columns) == fields
+    assert table.record_columns.offset == offset
