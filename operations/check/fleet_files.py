@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
+from headgate.config.catalog_settings import Backend
 from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, OtherConfiguration
 from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.check.check import Check, State, check
 
 _AT_ONCE = 8
+_SPARK = threading.Lock()
 
 
 def check_sink_files(texts: Mapping[SinkName, str]) -> Mapping[SinkName, tuple[Check, ...]]:
@@ -29,7 +34,14 @@ def _check_sink_file(text: str) -> tuple[Check, ...]:
     except HeadgateError as error:
         wrong = (State.WRONG, error.message, error.hint, error.code, error.exit_code)
         return (Check("settings", *wrong),)
-    return tuple(map(_with_other_configuration_accepted, check(settings)))
+    # A process has one Spark session: the first check that ends would stop it under the others.
+    with _SPARK if _uses_spark(settings) else nullcontext():
+        return tuple(map(_with_other_configuration_accepted, check(settings)))
+
+
+def _uses_spark(settings: SinkSettings) -> bool:
+    in_java = settings.catalog.backend is Backend.JAVA
+    return settings.spark.is_writer or bool(settings.transform) or in_java
 
 
 def _with_other_configuration_accepted(answer: Check) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -27,6 +28,28 @@ def test_each_sink_is_asked_as_its_worker_would_run_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(fleet_files, "check", answer)
     (found,) = check_sink_files({NAME: with_fleet_defaults(MINIMAL, NAME, 10_000)})[NAME]
     assert found.detail == "headgate-control-trips"
+
+
+@pytest.mark.parametrize(("writer", "at_once"), [("spark", 1), ("in-process", 2)])
+def test_sinks_with_spark_are_asked_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, writer: str, at_once: int
+) -> None:
+    """They share the session of this process."""
+    under_way, most = [0], [0]
+    both = threading.Barrier(2)
+
+    def answer(_: SinkSettings) -> tuple[Check, ...]:
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        if at_once == 2:
+            both.wait(10)
+        under_way[0] -= 1
+        return ()
+
+    monkeypatch.setattr(fleet_files, "check", answer)
+    text = f'{MINIMAL}[spark]\nwriter = "{writer}"\n'
+    check_sink_files({SinkName(f"s{n}"): text for n in range(2)})
+    assert most[0] == at_once
 
 
 def test_a_reference_that_cannot_be_read_here_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
