@@ -93,7 +93,7 @@ class HudiFormat(TableFormat):
             place.read_config()
             made = True
         if spec.key:
-            place.store_or_require_same_buckets()
+            place.require_same_buckets()
         return made
 
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:

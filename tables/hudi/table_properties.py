@@ -59,7 +59,7 @@ STAGED = f"{AUX}/staged"
 """Where files lie until they have become Hudi's."""
 
 _KEPT = f"{AUX}/properties.json"
-_PROPERTIES = ("hoodie.properties", "hoodie.properties.backup")
+_PROPERTIES = (".hoodie/hoodie.properties", ".hoodie/hoodie.properties.backup")
 _TRIES = 40
 _PAUSE_S = 0.05
 _LINE = re.compile(r"[ \t\f]*(?![#!])((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)")
@@ -131,7 +131,7 @@ class HudiLocation:
         return open_folder(self.location, self.storage)
 
     def exists(self) -> bool:
-        return next(self.folder.file_sizes([f".hoodie/{_PROPERTIES[0]}"])) is not None
+        return next(self.folder.file_sizes([_PROPERTIES[0]])) is not None
 
     @property
     def base_path(self) -> str:
@@ -192,9 +192,9 @@ class HudiLocation:
         Hudi replaces the file, and keeps the former one next to it meanwhile.
         """
         for _ in range(_TRIES):
-            texts = [self._read_hoodie_file_or_none(name) for name in _PROPERTIES]
+            texts = [self._read_text_or_none(path) for path in _PROPERTIES]
             # Whoever replaces the file may have ended between the looks at it and at its backup.
-            if texts == [None, None] and self._read_hoodie_file_or_none(_PROPERTIES[0]) is None:
+            if texts == [None, None] and self._read_text_or_none(_PROPERTIES[0]) is None:
                 raise TableMissing(
                     f"there is no Hudi table {self.name} at {self.location}",
                     "correct table.location, or set table.create with its columns",
@@ -205,13 +205,13 @@ class HudiLocation:
             time.sleep(_PAUSE_S)
         raise Unreachable(
             f"the properties of Hudi table {self.name} are not whole: "
-            f"{self.location}/.hoodie/{_PROPERTIES[0]}",
+            f"{self.location}/{_PROPERTIES[0]}",
             "if nobody is writing them, restore the file, from hoodie.properties.backup or another",
         )
 
-    def _read_hoodie_file_or_none(self, name: str) -> str | None:
+    def _read_text_or_none(self, path: str) -> str | None:
         try:
-            return self.folder.read(f".hoodie/{name}").decode()
+            return self.folder.read(path).decode()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -291,19 +291,28 @@ class HudiLocation:
         """H10: return the table's UUID, a new one the first time: one re-created has another."""
         return self._put_if_absent_and_read("uuid", str(uuid.uuid4()))
 
-    def store_or_require_same_buckets(self) -> None:
-        """Keep how the table is cut, if nobody has; it has to be what the first caller declared.
+    def require_same_buckets(self) -> None:
+        """Require that the table is cut as the first upsert declared, if there was one.
 
         Raises ``HudiUnsafe`` if it is not: keys would be looked for in the wrong files.
         """
+        held = self._read_text_or_none(f"{AUX}/buckets")
         declared = describe_buckets(self.name, self.settings)
-        held = self._put_if_absent_and_read("buckets", declared)
-        if held != declared:
+        if held not in (None, declared):
             raise HudiUnsafe(
                 f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
                 f"says {declared or 'no buckets'}: keys would be there twice",
                 "write the index of [table.properties] as it was",
             )
+
+    def store_or_require_same_buckets(self) -> None:
+        """Keep how the table is cut, if nobody has. Raises as ``require_same_buckets``.
+
+        Call it after the files were compared, just before rows are written: what is refused must
+        not be kept.
+        """
+        self._put_if_absent_and_read("buckets", describe_buckets(self.name, self.settings))
+        self.require_same_buckets()
 
     def store_own_properties(self, properties: Mapping[str, str]) -> None:
         """Keep our properties next to a table about to be created; Hudi stores only its own."""
@@ -314,12 +323,7 @@ class HudiLocation:
             raise Unreachable(f"nothing can be kept beside {self.name}: {error}") from error
 
     def _read_own_properties(self) -> Mapping[str, str]:
-        try:
-            properties: dict[str, str] = json.loads(self.folder.read(_KEPT))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
+        properties: dict[str, str] = json.loads(self._read_text_or_none(_KEPT) or "{}")
         return properties
 
     def _put_if_absent_and_read(self, name: str, text: str) -> str:

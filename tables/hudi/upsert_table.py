@@ -120,11 +120,18 @@ class HudiKeyedJava(HudiJava):
     def _require_files_fit_buckets(self, slices: Sequence[Slice]) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files.
 
-        For a table that others created, only its files show how it is divided.
+        For a table that others created, only its files show how it is divided. What fits them is
+        kept before this sink adds a file.
         """
-        buckets = self._writer_settings().get(BUCKETS)
-        if self._cut or self._writer_settings()[INDEX] != BUCKET or buckets is None:
+        if self._cut:
             return
+        if self._writer_settings()[INDEX] == BUCKET:
+            self._require_keys_fit_buckets(slices)
+        self._place.store_or_require_same_buckets()
+        self._cut = True
+
+    def _require_keys_fit_buckets(self, slices: Sequence[Slice]) -> None:
+        buckets = int(self._writer_settings()[BUCKETS])
         known = self._hudi.index.bucket.BucketIdentifier
         hashed = self._writer_settings().get(HASHED, ",".join(self._place.read_config().keys))
         for path in (each.path for each in slices if each.path):
@@ -132,13 +139,12 @@ class HudiKeyedJava(HudiJava):
                 keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
             at = path.rpartition("/")[2][:8]
             for key in keys.column(0).to_pylist() if keys else ():
-                if at != f"{known.getBucketId(key, hashed, int(buckets)):08}":
+                if at != f"{known.getBucketId(key, hashed, buckets):08}":
                     raise HudiUnsafe(
                         f"Hudi table {self._place.name} is not cut into {buckets} buckets of "
                         f"{hashed}, as {path} shows: keys would be there twice",
                         "write the index of [table.properties] as those who made the table have it",
                     )
-        self._cut = True
 
     def _read_merged_rows_of_keys_in(
         self, columns: Sequence[str], files: Sequence[WrittenFile]
@@ -276,7 +282,7 @@ class HudiKeyedTable(HudiCommits):
         super().__init__(place, sink, answer, java)
 
     def _on_table_changed(self) -> None:
-        self._place.store_or_require_same_buckets()
+        self._place.require_same_buckets()
 
     def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
         """Take a new instant after removing what earlier attempts left, so it cannot land."""

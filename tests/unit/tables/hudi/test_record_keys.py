@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.commit_tokens import SupportsCommitTokens
-from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, KeyChanged, TableUnfit
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HudiUnsafe,
+    KeyChanged,
+    TableUnfit,
+    Unreachable,
+)
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
-from headgate.tables.hudi.base_files import HudiFileMarking
+from headgate.tables.hudi.base_files import RECORD_KEY, HudiFileMarking
 from headgate.tables.hudi.columns import avro_schema_of, spark_ddl_of
+from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import SupportedTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation, key_generator_for
-from headgate.tables.hudi.upsert_table import HudiKeyedTable
+from headgate.tables.hudi.upsert_table import HudiKeyedJava, HudiKeyedTable
 from headgate.tables.hudi.write_configuration import KEY
 
 COLUMNS = Struct(
@@ -161,16 +171,52 @@ def test_tables_of_another_key_or_order_are_refused(
         HudiFormat().create(wanted(tmp_path))
 
 
+CUT = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
+UNCUT = "0b8f5a1c-aaaa-4bbb-8ccc-000000000001-0_0-0-0_20261124120000000.parquet"
+
+
+class FewKeys(HudiKeyedJava):
+    """Takes each key for one of bucket 0; its settings are those of the sink file."""
+
+    @property
+    def _hudi(self) -> Any:
+        known = SimpleNamespace(getBucketId=lambda *_: 0)
+        return SimpleNamespace(
+            index=SimpleNamespace(bucket=SimpleNamespace(BucketIdentifier=known))
+        )
+
+
 def test_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
     tmp_path: Path,
 ) -> None:
     table(tmp_path)
-    cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
-    HudiFormat().create(wanted(tmp_path, properties=cut))
-    HudiFormat().create(wanted(tmp_path, properties=cut))
-    for other in ({**cut, BUCKETS: "8"}, LOCK):
+    spec = wanted(tmp_path, properties=CUT)
+    HudiFormat().create(spec)
+    FewKeys(HudiLocation.from_spec(spec), "")._require_files_fit_buckets([])
+    HudiFormat().create(spec)
+    for other in ({**CUT, BUCKETS: "8"}, LOCK):
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             HudiFormat().create(wanted(tmp_path, properties=other))
+        with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
+            place = HudiLocation.from_spec(wanted(tmp_path, properties=other))
+            FewKeys(place, "")._require_files_fit_buckets([])
+
+
+def test_buckets_that_a_start_declared_and_that_were_refused_are_not_kept(tmp_path: Path) -> None:
+    """Else no index would do: each would be refused for the one before it."""
+    no_java = Mock()
+    no_java.load_meta_client.side_effect = OSError("no Java")
+    table(tmp_path)
+    pq.write_table(pa.table({RECORD_KEY: ["a"]}), tmp_path / UNCUT)
+    for properties in (LOCK, CUT):
+        spec = wanted(tmp_path, properties=properties)
+        HudiFormat().create(spec)
+        place = HudiLocation.from_spec(spec)
+        with pytest.raises(Unreachable, match="no Java"):
+            HudiKeyedTable(place, SinkName("sink"), java=lambda *_: no_java).read()
+    with pytest.raises(HudiUnsafe, match="is not cut into 4 buckets"):
+        FewKeys(place, "")._require_files_fit_buckets([Slice("0b8f5a1c", UNCUT, 1, logged=False)])
+    HudiFormat().create(wanted(tmp_path, properties={**CUT, BUCKETS: "8"}))
 
 
 def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
@@ -182,11 +228,10 @@ def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
         return object()
 
     table(tmp_path)
-    cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
-    HudiFormat().create(wanted(tmp_path, properties=cut))
+    HudiLocation.from_spec(wanted(tmp_path, properties=CUT)).store_or_require_same_buckets()
     for follows in ({}, {"primary": LOCK}):
         other = HudiLocation.from_spec(
-            wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows)
+            wanted(tmp_path, properties={**CUT, BUCKETS: "8"}, **follows)
         )
         kind = HudiKeyedSecondary if follows else HudiKeyedTable
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):

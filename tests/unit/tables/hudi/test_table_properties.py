@@ -560,6 +560,6 @@ def test_properties_that_are_replaced_between_two_looks_are_no_missing_table(
 ) -> None:
     whole = "hoodie.table.name=trips\n"
     looks = iter([None, None, whole, whole, None])
-    monkeypatch.setattr(HudiLocation, "_read_hoodie_file_or_none", lambda *_: next(looks))
+    monkeypatch.setattr(HudiLocation, "_read_text_or_none", lambda *_: next(looks))
     found = HudiLocation("db.trips", "file:///lake/trips")._read_properties()
     assert found == {"hoodie.table.name": "trips"}
