@@ -30,7 +30,7 @@ def read_proposed_batch(
     end = _parse_kafka_offsets(ends)
     before = log.read_source_lines(f"offsets/{number - 1}") if number else []
     begins = [
-        log.first_offsets_line(source, needed=end is not None and last != _UNUSED)
+        log.first_offsets_line(source, needed=bool(end) and last != _UNUSED)
         if line == _UNUSED
         else line
         for source, (line, last) in enumerate(zip_longest(before, ends, fillvalue=_UNUSED))
@@ -108,11 +108,13 @@ class _FileMissing(CheckpointUnreadable):
 
 
 def _parse_kafka_offsets(lines: Iterable[str]) -> Offsets | None:
-    """Return the offsets, ``None`` if they place no batch (QUERY-10)."""
+    """Return the offsets, ``None`` if they place no batch (QUERY-10).
+
+    They may be empty: Kafka's source writes ``{}`` while no topic fits its pattern.
+    """
     found: dict[TopicPartition, int] = {}
-    for line in lines:
-        if line == _UNUSED:
-            continue
+    given = [line for line in lines if line != _UNUSED]
+    for line in given:
         offsets = _parse_offset_line(line)
         if offsets is None:
             return None
@@ -120,7 +122,7 @@ def _parse_kafka_offsets(lines: Iterable[str]) -> Offsets | None:
             if at in found:  # read twice, as by a join with itself
                 return None
             found[at] = offset
-    return Offsets(found) if found else None
+    return Offsets(found) if given else None
 
 
 def _parse_offset_line(line: str) -> list[tuple[TopicPartition, int]] | None:

@@ -108,6 +108,20 @@ def test_query_11_where_kafka_began_is_never_guessed(checkpoint: Path) -> None:
     assert read_proposed_batch(str(checkpoint), 0, READ).by_number
 
 
+def test_query_11_a_kafka_source_that_began_with_no_partition_is_placed_by_offsets(
+    checkpoint: Path,
+) -> None:
+    """By its number, the offsets of the first rows would not be stored."""
+    (checkpoint / "sources/0/0").write_text("\0v1\n{}")
+    first = read_proposed_batch(str(checkpoint), 0, READ)
+    assert (first.by_number, first.begin, first.end) == (False, Offsets({A: 0}), Offsets({A: 7}))
+    (checkpoint / "offsets/0").write_text("v1\n{}\n{}")
+    empty = read_proposed_batch(str(checkpoint), 0, READ)
+    assert (empty.by_number, empty.begin, empty.end) == (False, Offsets(), Offsets())
+    second = read_proposed_batch(str(checkpoint), 1, READ)
+    assert (second.begin, second.end) == (Offsets({A: 0, B: 0}), Offsets({A: 7, B: 4}))
+
+
 @pytest.mark.parametrize("line", ['{"logOffset":3}', "17", '{"t":{"0":7}}\n{"t":{"0":7}}'])
 def test_query_10_other_sources_and_a_partition_read_twice_have_numbers_alone(
     checkpoint: Path, line: str
