@@ -49,7 +49,7 @@ def commit_refusal_or_empty(table: DeltaTable) -> str:
 
 
 def read_refusal_or_empty(folder: Folder) -> str:
-    """Return why delta-rs does not read tables of the protocol that a log names, or nothing.
+    """Return why delta-rs commits to no table of the protocol that a log names, or nothing.
 
     For a log that it does not read: that may be damage, and it may be a protocol that is newer.
     Raises ``OSError``.
@@ -100,6 +100,8 @@ def _try_commit_in(folder: str, partition_by: Iterable[str]) -> str:
                 max_commit_retries=0, app_transactions=[Transaction("trial", 1, 0)]
             ),
         )
+    except OSError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever it says, a sink could not commit
         return type_and_first_line_of(error)
     return ""
@@ -123,8 +125,8 @@ def _match_log_file(name: str) -> re.Match[str] | None:
 
 
 def _read_protocols(folder: Folder, name: str) -> Iterator[Mapping[str, Any]]:
+    data = folder.read(name)
     try:
-        data = folder.read(name)
         if name.endswith(".parquet"):
             protocols = pq.read_table(io.BytesIO(data), columns=["protocol"])[
                 "protocol"
@@ -133,7 +135,7 @@ def _read_protocols(folder: Folder, name: str) -> Iterator[Mapping[str, Any]]:
             protocols = [
                 json.loads(line).get("protocol") for line in data.splitlines() if line.strip()
             ]
-    except (ValueError, KeyError, AttributeError):  # damaged, or of another form
+    except (OSError, ValueError, KeyError, AttributeError):  # damaged, or of another form
         return
     for protocol in protocols:
         if protocol:

@@ -16,7 +16,7 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.tables.delta import open_table
+from headgate.tables.delta import open_table, protocol_trial
 from headgate.tables.delta.table_format import DeltaFormat
 
 COLUMN = {"type": "long", "nullable": True, "metadata": {}}
@@ -123,6 +123,33 @@ def test_hg256_damage_is_damage_whatever_the_protocol(
     (log / f"{1:020}.json").write_text('{"add":')
     with pytest.raises(LogUnreadable):
         DeltaFormat().file_schema(world.wanted)
+
+
+def test_hg256_a_checkpoint_with_a_damaged_footer_is_damage_and_no_storage_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow raises ``OSError`` for it, though it has the bytes."""
+    monkeypatch.setattr(open_table, "_PAUSE_S", 0)
+    world = DeltaWorld(tmp_path)
+    claim_table(world.open())
+    world.table().create_checkpoint()
+    (checkpoint,) = tmp_path.rglob("*.checkpoint.parquet")
+    whole = checkpoint.read_bytes()
+    length = int.from_bytes(whole[-8:-4], "little")
+    checkpoint.write_bytes(whole[: -length - 8] + b"\xff" * length + whole[-8:])
+    with pytest.raises(LogUnreadable):
+        world.place.load_table()
+
+
+def test_a_full_disk_does_not_count_as_a_protocol_that_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("Generic LocalFileSystem error: No space left on device")
+
+    world = made(tmp_path, PROTOCOLS["writer 2"], unlike="any other trial")
+    monkeypatch.setattr(protocol_trial.DeltaTable, "create_write_transaction", full)
+    assert DeltaFormat().file_schema(world.wanted)
 
 
 def test_hg153_a_running_sink_stops_by_name_when_the_protocol_is_raised(tmp_path: Path) -> None:
