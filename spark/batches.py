@@ -12,7 +12,7 @@ import re
 import traceback
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from socket import gethostname
@@ -455,11 +455,13 @@ def compute_and_discard_rows(frame: Any) -> None:
 def _read_text_file(session_frame: Any, path: str) -> str:
     """Read a small file wherever the query can: it may be on any file system that Spark knows.
 
-    Raises ``FileNotFoundError``, or what else reading raises.
+    A path without a scheme is on this machine or, if it is not there, on Spark's default file
+    system. Raises ``FileNotFoundError``, or what else reading raises.
     """
     local = _LOCAL_SCHEME.sub("/", path)
     if not _SCHEME.match(local):
-        return Path(local).read_text(encoding="utf-8")
+        with suppress(FileNotFoundError):
+            return Path(local).read_text(encoding="utf-8")
     try:
         (row,) = session_frame.sparkSession.read.text(path, wholetext=True).collect()
     except AnalysisException as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock, call
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from headgate.control_protocol.errors import CheckpointUnreadable
 from headgate.control_protocol.identifiers import TopicPartition
@@ -68,6 +69,16 @@ def test_query_11_a_checkpoint_is_read_however_its_file_system_is_spelled(
     assert frame.sparkSession.read.text.call_args_list == (
         [] if local else [call(path, wholetext=True)]
     )
+
+
+def test_query_11_a_checkpoint_without_a_scheme_may_be_on_spark_s_own_file_system() -> None:
+    """Spark resolves it by ``fs.defaultFS``, which no public call tells."""
+    frame, path = Mock(), "/not/on/this/machine/metadata"
+    frame.sparkSession.read.text.return_value.collect.return_value = [['{"id":"q"}']]
+    assert batches._read_text_file(frame, path) == '{"id":"q"}'
+    frame.sparkSession.read.text.side_effect = AnalysisException("[PATH_NOT_FOUND] " + path)
+    with pytest.raises(FileNotFoundError):
+        batches._read_text_file(frame, path)
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/0", "offsets/1"])
