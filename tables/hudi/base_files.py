@@ -49,11 +49,19 @@ def commit_token_of(location: str, instant: str) -> str:
 
 
 def instant_of_file(path: str) -> str:
-    """Return the instant in a base file's name, or in a commit token. Raises ``ValueError``."""
-    instant = path.removesuffix(_SUFFIX).rpartition("_")[2]
+    """Return the instant in the name of one of our base files, or in a commit token.
+
+    Raises ``ValueError``.
+    """
+    instant = instant_of_any_file(path)
     if not _INSTANT.fullmatch(instant):
         raise ValueError(f"{path} names no instant")
     return instant
+
+
+def instant_of_any_file(path: str) -> str:
+    """Return the instant in a base file's name; Hudi's older ones have fewer digits."""
+    return path.removesuffix(_SUFFIX).rpartition("_")[2]
 
 
 def file_group_id_of(path: str) -> str:

@@ -26,7 +26,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
     build_history,
 )
-from headgate.tables.hudi.base_files import instant_of_file
+from headgate.tables.hudi.base_files import instant_of_any_file
 from headgate.tables.hudi.columns import quote_column
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.open_table import open_table
@@ -87,7 +87,7 @@ class HudiReader:
                 size_bytes=each.size,
                 parquet=True,
                 deletes=False,
-                added_by=brought.get(instant_of_file(each.path), 0),
+                added_by=brought.get(instant_of_any_file(each.path), 0),
             )
             for each, size in zip(slices, sizes, strict=True)
         ]

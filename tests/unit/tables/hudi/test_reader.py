@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headgate.control_protocol.table_history import LiveFile, empty_history
 from headgate.operations.audit.files import check_row_count
-from headgate.tables.hudi.reader import foreign_snapshot_of
+from headgate.tables.hudi.file_slices import Slice
+from headgate.tables.hudi.reader import HudiReader, foreign_snapshot_of
+from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import Instant, Statistics
 
 STORED = Statistics("a.parquet", rows=60, inserted=60, deleted=0)
@@ -34,3 +39,24 @@ def test_rows_that_others_delete_are_in_no_file_any_more(
     live = LiveFile(changed.path, rows, 100, parquet=True, deletes=False, added_by=2)
     history = replace(empty_history("db.trips", "main"), foreign=told)
     assert check_row_count(history, [live]).findings == []
+
+
+def test_files_of_old_instants_and_of_hudi_s_bootstrap_are_live_files_of_unknown_commits(
+    tmp_path: Path,
+) -> None:
+    """Before 0.10 an instant had 14 digits, and a table keeps such files when it is upgraded."""
+    names = [f"a-0_0-0-0_{at}.parquet" for at in ("20260101000001000", "20210101000000")]
+    names.append("a-0_0-0-0_00000000000001.parquet")
+    for name in names:
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / name)
+    reader = HudiReader.__new__(HudiReader)
+    reader._place = HudiLocation("db.trips", f"file://{tmp_path}")
+    reader._commits_oldest_first = [instant(1, "INSERT")]
+    reader._live_slices = [
+        Slice("a-0", name, (tmp_path / name).stat().st_size, False) for name in names
+    ]
+    assert [(file.records, file.added_by) for file in reader.live_files()] == [
+        (2, 1),
+        (2, 0),
+        (2, 0),
+    ]
