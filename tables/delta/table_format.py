@@ -27,6 +27,7 @@ from headgate.tables.delta.columns import delta_schema_from_columns, require_par
 from headgate.tables.delta.locations import require_supported_location
 from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.file_store import folder_names_in
+from headgate.tables.storage.object_stores import require_usable_timeouts
 
 if TYPE_CHECKING:
     from headgate.tables.delta.open_table import DeltaLocation
@@ -58,6 +59,7 @@ class DeltaFormat(TableFormat):
                 f"catalog.properties.{foreign[0]} is set, but a Delta table has no catalog",
                 "leave keys of an S3 store there (s3....), which its files and its log need",
             )
+        require_usable_timeouts(spec.storage)
         if not 0 < spec.renewed_ms <= _RENEWED_MS_MAX:
             raise ConfigurationError(
                 f"coordinator.tag_refresh_interval_ms, or tables.valid_through_refresh_ms, is "

@@ -38,6 +38,7 @@ from headgate.tables.hudi.write_configuration import (
 )
 from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.file_store import folder_names_in
+from headgate.tables.storage.object_stores import require_usable_timeouts
 
 
 class HudiFormat(TableFormat):
@@ -66,6 +67,7 @@ class HudiFormat(TableFormat):
         storage = spec.storage.keys() - select_store_properties(
             require_supported_location(spec.location), spec.storage
         )
+        require_usable_timeouts(spec.storage)
         require_no_ignored_settings(section, spec.properties, storage, create=spec.create)
         if spec.key and KEY in spec.properties:
             raise ConfigurationError(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
-from headgate.control_protocol.errors import RemoteSigning
+from headgate.control_protocol.errors import ConfigurationError, RemoteSigning
 
 _FOR_FILES = ("s3.", "gcs.", "adls.", "hdfs.", "client.", "oss.")
 _FOR_FILES_TOO = frozenset({"py-io-impl"})
@@ -158,6 +159,19 @@ def credential_time_left_s(properties: Mapping[str, str], now_ms: int) -> float:
         if name.startswith(_ENDS) and text.isdecimal() and int(text)
     ]
     return (min(ends) - now_ms) / 1000 if ends else float("inf")
+
+
+def require_usable_timeouts(properties: Mapping[str, str]) -> None:
+    """Raise ``ConfigurationError`` for a time-out that is no number of seconds."""
+    for key in ("s3.connect-timeout", "s3.request-timeout"):
+        text = properties.get(key, "1")
+        with suppress(ValueError):
+            if 0 < float(text) < float("inf"):
+                continue
+        raise ConfigurationError(
+            f"catalog.properties.{key} is {text!r}, which is no number of seconds",
+            "write it like 20 or 2.5",
+        )
 
 
 def require_no_remote_signing(table: str, properties: Mapping[str, object]) -> None:
