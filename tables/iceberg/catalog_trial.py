@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import BadRequestError, CommitFailedException, NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table, TableIdentifier
 from pyiceberg.table.refs import SnapshotRefType
@@ -217,42 +217,58 @@ class CatalogTrial:
             raise
         if self._read_mark_properties() != ["1", "1"]:
             raise CatalogRefused("a commit to two tables was answered well, and is not there", "")
-        try:
-            catalog.commit_tables(
-                [
-                    _build_mark_request(tables[0], "2"),
-                    _build_mark_request(tables[1], "2", wrong_uuid=True),
-                ]
-            )
-        except CommitFailedException:
-            pass
-        else:
-            raise CatalogRefused("a commit to two tables landed, though one was another table", "")
+        with self._translating_errors("a commit to two tables, of which one is another"):
+            try:
+                catalog.commit_tables(
+                    [
+                        _build_mark_request(tables[0], "2"),
+                        _build_mark_request(tables[1], "2", wrong_uuid=True),
+                    ]
+                )
+            except (CommitFailedException, BadRequestError):
+                pass
+            else:
+                raise CatalogRefused(
+                    "a commit to two tables landed, though one was another table", ""
+                )
         if self._read_mark_properties() != ["1", "1"]:
             raise CatalogRefused("half of a commit to two tables landed", "")
         return True
 
     def drop_tables_listing_leftovers(self) -> tuple[str, ...]:
-        """Drop the tables with their files; return the locations whose files may stay."""
-        stay = []
+        """Drop the tables with their files; return the locations whose files may stay.
+
+        Raises what hinders the first one, once all was tried.
+        """
+        stay: list[str] = []
+        failed: list[Exception] = []
         for name in tuple(self.made):
             try:
-                self._catalog.purge_table(name)
-            except NoSuchTableError:
-                pass
-            except Exception:  # noqa: BLE001 - some have no such call, or forbid it
-                stay.append(self._tables[name].location())
-                with self._translating_errors(f"dropping {name}, which stays"):
-                    self._catalog.drop_table(name)
-            self.made.remove(name)
+                self._drop_table_noting_leftovers(name, stay)
+            except Exception as error:  # noqa: BLE001 - raised below
+                failed.append(error)
+            else:
+                self.made.remove(name)
         for call in self._refused:  # no table refers to their files, so no purge finds them
             for update in call.updates:
                 if isinstance(update, AddSnapshotUpdate):
                     with suppress(Exception):
                         call.table.io.delete(update.snapshot.manifest_list)
+        if failed:
+            what = f"dropping {' and '.join(self.made)}, which stayed"
+            raise translate_catalog_error(failed[0], what) from failed[0]
         return tuple(stay)
 
     # ---------------------------------------------------------------------------------- in detail
+
+    def _drop_table_noting_leftovers(self, name: str, locations: list[str]) -> None:
+        try:
+            self._catalog.purge_table(name)
+        except NoSuchTableError:
+            pass
+        except Exception:  # noqa: BLE001 - some have no such call, or forbid it
+            locations.append(self._tables[name].location())
+            self._catalog.drop_table(name)
 
     def _load_table(self, name: str = "") -> Table:
         name = name or self.names[0]
