@@ -228,12 +228,18 @@ class QueryTable:
     def wait_for_resume_and_decide_batch(
         self, proposed: ProposedBatch
     ) -> tuple[TableNow, Done | Take]:
-        """Say what the batch is, once the sink is not paused (QUERY-14). Raises ``StopSink``."""
+        """Say what the batch is, once the sink is not paused (QUERY-14).
+
+        Raises ``StopSink``, and ``Unreachable`` unless it was paused.
+        """
         now = self.read_and_require_resumable()
         while now.record is not None and now.record.paused:
             self._wait(LOOK_AGAIN_S)
             self._may_wait()
-            now = self.read_and_require_resumable()
+            try:
+                now = self.read_and_require_resumable()
+            except Unreachable as error:
+                _log.warning("batch %s waits: %s", proposed.number, error)
         self._topic_ids = self._require_same_topic_ids(proposed, now)
         if now.record is not None:
             self._require_no_partitions_added(proposed, now.record)

@@ -33,10 +33,11 @@ from headgate.control_protocol.errors import (
     RowsUnfit,
     SinkStopped,
     TopicRecreated,
+    Unreachable,
 )
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import CommitAttempt, TopicState
+from headgate.control_protocol.ports import CommitAttempt, TableView, TopicState
 from headgate.data_plane.formats.field_names import with_lookup_names
 from headgate.data_plane.spark.query_rows import cast_to_table_rows
 from headgate.operations.control.operator_claim import make_claim
@@ -127,6 +128,30 @@ def test_query_14_a_stopped_sink_takes_no_batch_and_a_paused_one_waits(history: 
     claim(history, "stop", stopped=True)
     with closing(one_batch(history, 12, start=9, name="e")) as query, pytest.raises(SinkStopped):
         query(frame(9, 12), 0)
+
+
+def test_query_14_a_paused_query_waits_while_the_catalog_does_not_answer(history: History) -> None:
+    """A restart of the catalog is what one pauses for."""
+    with closing(one_batch(history, 5)) as query:
+        query(frame(0, 5), 0)
+    claim(history, "pause", paused=True)
+    with closing(one_batch(history, 9, start=5, name="d")) as query:
+        table = query._open_or_reuse_table("q")
+        read = table._table.read
+        looks: list[int] = []
+
+        def read_with_hiccup() -> TableView:
+            looks.append(1)
+            if len(looks) in (2, 3):
+                raise Unreachable("the catalog is being restarted")
+            if len(looks) == 4:
+                claim(history, "resume", paused=False)
+            return read()
+
+        table._wait = lambda _: None
+        with patch.object(table._table, "read", read_with_hiccup):
+            query(frame(5, 9), 0)
+    assert record_now(history).records == 12
 
 
 def test_query_1_offsets_of_a_topic_that_was_re_created_say_nothing(history: History) -> None:
