@@ -256,7 +256,7 @@ class SecondaryTables:
             # Each thread is told whose it is, once; there is nothing else to begin with.
             self._pool = ThreadPoolExecutor(
                 AT_ONCE,
-                "headgate-secondary tables",
+                "headgate-secondary-tables",
                 initializer=bound_to_current_sink(lambda: None),
             )
         return self._pool

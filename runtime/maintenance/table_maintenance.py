@@ -51,11 +51,12 @@ _log = redacted_logger("headgate.maintenance")
 class Done:
     """What was done to one table, or would be. ``left``: what was not done, and why.
 
-    ``failed``: the error that ended it early.
+    ``live_files``: as compaction counted them, if it looked. ``failed``: the error that ended it
+    early.
     """
 
     table: str
-    live_files: int = 0
+    live_files: int | None = None
     compacted_files: int = 0
     into_files: int = 0
     expired_snapshots: int = 0

@@ -157,7 +157,7 @@ class MeteredPrimary:
 
 
 class MeteredSecondaries:
-    """Counts the deliveries to the secondary table tables.
+    """Counts the deliveries to the secondary tables.
 
     ``delivered`` receives each record that lands in one.
     """

@@ -83,7 +83,7 @@ class MaintenanceMeters:
         with self._lock:
             if not failed:
                 self._gauges[names.MAINTENANCE_LAST, done.table] = self._wall_ms() / 1000
-            if done.live_files:
+            if done.live_files is not None:
                 self._gauges[names.LIVE_FILES, done.table] = done.live_files
 
     def gauges(self) -> Iterable[Gauge]:

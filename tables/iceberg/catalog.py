@@ -99,16 +99,16 @@ def load_catalog(
     *,
     read_only: bool = False,
 ) -> Catalog:
-    """Return the catalog ``name``, of pyiceberg's own properties; none of its calls waits for ever.
+    """Return the catalog ``name``, of pyiceberg's own properties; its calls are bounded in time.
 
     With a ``jvm`` it is reached through Java, and the properties are those of Iceberg's Java
     library. ``read_only``: the caller only reads, so a database is left as it is.
 
     ``timeout_s`` bounds each HTTP request (connecting, and each wait for bytes) of a REST catalog
     and of its token server, the wait for a lock of SQLite or PostgreSQL, and for PostgreSQL also
-    connecting, waiting for a server that is no longer reached, and holding a lock while doing
-    nothing. pyiceberg's configuration file and environment count for ``name`` too; ``properties``
-    win. The caller closes the catalog.
+    connecting, waiting for a server that is no longer reached (both by psycopg2 or psycopg only),
+    and holding a lock while doing nothing. pyiceberg's configuration file and environment count
+    for ``name`` too; ``properties`` win. The caller closes the catalog.
 
     Raises ``CatalogRefused`` for a catalog that cannot be a sink's lock, before anything is
     written, ``ConfigurationError``, ``MissingRights``, ``Unreachable``; no message repeats a value

@@ -386,8 +386,12 @@ def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> N
         (names.MAINTENANCE_ORPHANS, "db.a"): 2,
         (names.MAINTENANCE_ROUNDS, "failed,db.b"): 1,
     }
+    life.maintenance.on_table_round_end(Done("db.c", live_files=7), False)
+    life.maintenance.on_table_round_end(Done("db.c", live_files=0), False)
+    life.maintenance.on_table_round_end(Done("db.a"), False)
     told = kept.gauges()
-    assert told[names.LIVE_FILES, "db.a"] == 7
+    assert told[names.LIVE_FILES, "db.a"] == 7, "it was not counted again"
+    assert told[names.LIVE_FILES, "db.c"] == 0, "all its rows are gone"
     assert told[names.MAINTENANCE_LAST, "db.a"] > 0
     assert (names.MAINTENANCE_LAST, "db.b") not in told
     life.close()
