@@ -758,6 +758,6 @@ def _refuse_staged_read(manifest: str, _columns: Sequence[str]) -> Iterator[File
 
 @contextmanager
 def open_tables_read_only(settings: SinkSettings) -> Iterator[SinkTables]:
-    """Yield the sink's tables as they are; nothing is created, not even a catalog's own tables."""
+    """Yield the sink's tables as they are; no table is created, not even a catalog's own ones."""
     with ExitStack() as opening:
         yield SinkTables(settings, opening, looks=True)

@@ -93,11 +93,11 @@ class HudiCommits:
         Decisions and deliveries are built upon what was read; a restore that removes it must be
         seen.
         """
-        return self._read_table(stores_copy=True)
+        return self._read_table(writes=True)
 
     def read_without_writing(self) -> TableView:
-        """Read the table without writing anything."""
-        return self._read_table(stores_copy=False)
+        """Read the table without writing anything; its UUID is empty if no sink has opened it."""
+        return self._read_table(writes=False)
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base
@@ -131,9 +131,9 @@ class HudiCommits:
 
     # ------------------------------------------------------------------------------------ reading
 
-    def _open_or_reuse_client(self) -> tuple[TableConfig, HudiJava]:
+    def _open_or_reuse_client(self, *, writes: bool = True) -> tuple[TableConfig, HudiJava]:
         """Return the table's properties, and the client that knows its columns, if new."""
-        config = self._place.read_config()
+        config = self._place.read_config(stores_uuid=writes)
         if self._open is None or self._open[0] != config:
             self.close()
             self._open = None
@@ -142,15 +142,15 @@ class HudiCommits:
             self._open = (config, self._java(self._place, config.schema))
         return self._open
 
-    def _read_table(self, *, stores_copy: bool) -> TableView:
-        config, java = self._open_or_reuse_client()
+    def _read_table(self, *, writes: bool) -> TableView:
+        config, java = self._open_or_reuse_client(writes=writes)
         try:
             meta = java.load_meta_client()
             view, unkept = self._build_view(config, java, meta)
             lost_lock_detection.require_same_keying_and_buckets(
                 view, self._place, self._sink, lambda: java.latest_slices(meta)
             )
-            if stores_copy and unkept:
+            if writes and unkept:
                 self._reservations.store_landed_commit(unkept)
         except HeadgateError:
             raise

@@ -47,7 +47,7 @@ class HudiReader:
         self._place = place
         self._sink = sink
         self._held = ExitStack()
-        self._config = place.read_config()
+        self._config = place.read_config(stores_uuid=False)
         self._java = HudiJava(place, self._config.schema)
         self._view = open_table(place, sink).read_without_writing()
         self._meta = self._java.load_meta_client()

@@ -7,13 +7,14 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HudiUnsafe,
+    MissingRights,
     PutsUnconditional,
     TableMissing,
     TableUnfit,
@@ -153,9 +154,16 @@ class HudiLocation:
         """Return the address below which participants write."""
         return f"{self.location}/{STAGED}" if self.key or self.follows else self.location
 
-    def read_config(self) -> TableConfig:
-        """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
-        return self._parse_config(self._read_properties())
+    def read_config(self, *, stores_uuid: bool = True) -> TableConfig:
+        """Read the properties, and the UUID: a table without one gets it if ``stores_uuid``.
+
+        Otherwise it may be empty. Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``,
+        ``MissingRights``.
+        """
+        config = self._parse_config(self._read_properties())
+        if stores_uuid:
+            return replace(config, uuid=self._ensure_table_uuid())
+        return replace(config, uuid=self._read_text_or_none(f"{AUX}/uuid") or "")
 
     def file_schema(self) -> FileSchema:
         """Return how participants write its files. Raises as ``read_config``."""
@@ -250,7 +258,7 @@ class HudiLocation:
         if self.key:
             self._require_supported_key(properties, columns, partitions)
         return TableConfig(
-            uuid=self._ensure_table_uuid(),
+            uuid="",
             schema=schema,
             columns=columns,
             marking=marking,
@@ -331,11 +339,20 @@ class HudiLocation:
         folder, path = self.folder, f"{AUX}/{name}"
         try:
             if next(folder.file_sizes([path])) is None:
-                self._require_conditional_puts(folder)
-                folder.put_if_absent(path, text.encode())
+                self._put_if_absent(folder, path, text)
             return folder.read(path).decode()
         except OSError as error:
             raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
+
+    def _put_if_absent(self, folder: Folder, path: str, text: str) -> None:
+        try:
+            self._require_conditional_puts(folder)
+            folder.put_if_absent(path, text.encode())
+        except PermissionError as error:
+            raise MissingRights(
+                f"Hudi table {self.name}: {self.location}/{path} cannot be written: {error}",
+                "grant write access to the table's folder",
+            ) from error
 
     def _require_conditional_puts(self, folder: Folder) -> None:
         if not folder.probe_conditional_puts(AUX):

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,12 +14,16 @@ from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HudiUnsafe,
+    MissingRights,
     TableMissing,
     TableUnfit,
+    Unreachable,
 )
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
+from headgate.tables.hudi import reader
+from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.columns import avro_schema_of, columns_of, find_changed_column
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
@@ -321,6 +326,34 @@ def test_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:
     assert place.read_config() == config
     (tmp_path / AUX / "uuid").unlink()
     assert place.read_config().uuid != config.uuid
+
+
+def test_who_only_reads_a_table_that_no_sink_has_filled_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys may not allow it to write."""
+    place, java = table(tmp_path), Mock()
+    java.load_meta_client.side_effect = OSError("no Java")
+    read_only = HudiSinkTable(place, SinkName("sink"), java=lambda *_: java)
+    with pytest.raises(Unreachable, match="no Java"):
+        read_only.read_without_writing()
+    monkeypatch.setattr(reader, "HudiJava", Mock())
+    monkeypatch.setattr(reader, "open_table", Mock())
+    assert reader.HudiReader(place, SinkName("sink")).columns()
+    assert not (tmp_path / AUX).exists()
+    with pytest.raises(Unreachable, match="no Java"):
+        read_only.read()
+    assert (tmp_path / AUX / "uuid").exists()
+
+
+def test_a_store_that_refuses_to_keep_the_uuid_asks_for_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = table(tmp_path)
+    refused = PermissionError("PutObject: Access Denied")
+    monkeypatch.setattr(type(place.folder), "put_if_absent", Mock(side_effect=refused))
+    with pytest.raises(MissingRights, match="PutObject"):
+        place.read_config()
 
 
 def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
