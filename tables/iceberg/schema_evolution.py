@@ -132,7 +132,9 @@ class _Building:
         self._new_types = _New(self._ids)
         # A file's partition values would be stored differently with another type of the source.
         self._sources = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
-        self._identifiers = set(metadata.schema().identifier_field_ids)
+        self._schema = metadata.schema()
+        self._names = frozenset(self._schema.column_names)
+        self._identifiers = set(self._schema.identifier_field_ids)
         self.added: dict[int, list[NestedField]] = {}
         self.refused: list[Refusal] = []
 
@@ -146,9 +148,23 @@ class _Building:
                 fields.append(self._build_field(before[column.name], column, (*path, column.name)))
                 continue
             new = self._new_types.new_optional_field(column)
+            if name := self._find_name_in_use(new, parent_id):
+                reason = f"the table has another column with the name {name}"
+                self.refused.append(Refusal((*path, column.name), reason))
+                continue
             self.added.setdefault(parent_id, []).append(new)
             fields.append(new)
         return StructType(*fields)
+
+    def _find_name_in_use(self, new: NestedField, parent_id: int) -> str:
+        """Return the full name of the new column, or of a field in it, that another column has.
+
+        Empty if there is none. ``s.a`` is a field of ``s``, or a column with a dot in its name; no
+        schema has both.
+        """
+        above = "" if parent_id == _ROOT else f"{self._schema.find_column_name(parent_id)}."
+        full_names = (f"{above}{name}" for name in Schema(new).column_names)
+        return next((name for name in full_names if name in self._names), "")
 
     def _build_field(self, old: NestedField, column: Column, path: Path) -> NestedField:
         required = old.required and (column.required or old.field_id in self._identifiers)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 from pyiceberg.table.update import AssertRefSnapshotId, SetCurrentSchemaUpdate
-from pyiceberg.types import DoubleType, IntegerType, LongType
+from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StructType
 
-from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import (
@@ -187,3 +187,34 @@ def test_a_type_that_cannot_be_is_refused_and_ends_nothing(world: IcebergWorld) 
     assert evolved.changes == ("+tip",)
     assert {refusal.path for refusal in evolved.refused} == {("odd",), ("when",)}
     assert not {"odd", "when"} & set(names(world))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("s.a", Struct((Column("s", Struct((Column("a", "long"),))),))),
+        ("s.element.a", Struct((Column("s", ListOf(Column("", Struct((Column("a", "long"),))))),))),
+    ],
+)
+def test_a_column_is_refused_whose_field_would_have_another_columns_name(
+    world: IcebergWorld, name: str, wanted: Struct
+) -> None:
+    with world.table().update_schema() as update:
+        update.add_column((name,), LongType())
+    table = world.open()
+    evolved = table.evolve(claimed(table), Struct((*wanted.fields, *TIP.fields)))
+    assert evolved.changes == ("+tip",)
+    assert [refusal.path for refusal in evolved.refused] == [("s",)]
+
+
+def test_a_field_is_refused_whose_name_with_the_structs_is_another_columns(
+    world: IcebergWorld,
+) -> None:
+    with world.table().update_schema() as update:
+        update.add_column(("s.a",), LongType())
+        update.add_column("s", StructType(NestedField(0, "b", LongType(), required=False)))
+    table = world.open()
+    fields = Column("s", Struct((Column("a", "long"), Column("c", "long"))))
+    evolved = table.evolve(claimed(table), Struct((fields,)))
+    assert evolved.changes == ("+s.c",)
+    assert [refusal.path for refusal in evolved.refused] == [("s", "a")]
