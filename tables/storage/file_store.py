@@ -155,7 +155,8 @@ class _S3Folder:
     def __init__(self, location: str, files: S3Files) -> None:
         self.location = location
         self._files = files
-        self._bucket, _, self._prefix = location.partition("://")[2].partition("/")
+        # The prefix of a bucket itself is empty: with a slash it would be another key.
+        self._bucket, _, self._prefix = f"{location}/".partition("://")[2].partition("/")
         self._store = files.open_store(self._bucket)
 
     def read(self, name: str) -> bytes:
@@ -197,7 +198,7 @@ class _S3Folder:
         return f"{self.location}/{name}"
 
     def _bucket_and_key(self, name: str) -> tuple[str, str]:
-        return self._bucket, f"{self._prefix}/{name}"
+        return self._bucket, f"{self._prefix}{name}"
 
 
 # Lists what a store holds below a folder.

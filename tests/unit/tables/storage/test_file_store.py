@@ -16,11 +16,15 @@ from headgate.tables.storage.file_store import Folder, name_below, open_folder
 ROWS = pa.table({"id": [1, 2, 3]})
 
 
-@pytest.fixture(params=["here", "s3"])
+@pytest.fixture(params=["here", "s3", "bucket"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     if request.param == "here":
         return open_folder(f"file://{tmp_path}", {})
     store: ObjectStore = request.getfixturevalue("object_store")
+    if request.param == "bucket":
+        bucket = str(uuid.uuid4())
+        store.client("s3").create_bucket(Bucket=bucket)
+        return open_folder(f"s3://{bucket}", store.s3())
     return open_folder(f"s3://{BUCKET}/{uuid.uuid4()}", store.s3())
 
 
