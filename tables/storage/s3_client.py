@@ -290,7 +290,8 @@ class S3Store:
         bucket, key = bucket_and_key
         try:
             client, signing = _cached_client(os.getpid(), self._place)
-            signing.use_credentials(_cached_credentials(os.getpid(), self._keys, self._place))
+            if not self._place.anonymous:
+                signing.use_credentials(_cached_credentials(os.getpid(), self._keys, self._place))
             try:
                 return call(client)
             finally:
@@ -383,9 +384,10 @@ def _cached_credentials(_process: int, keys: Keys, place: Place) -> Credentials:
     session = Session()
     session.set_default_client_config(Config(**_client_limits(place)))
     credentials = session.get_credentials()
+    if credentials is None:
+        missing = "no keys to assume the role with" if keys.role else "no keys, no role, no profile"
+        raise OSError(f"unable to locate credentials for S3: {missing}")
     if keys.role is None:
-        if credentials is None:
-            raise OSError("unable to locate credentials for S3: no keys, no role, no profile")
         return credentials
     fetcher = AssumeRoleCredentialFetcher(
         client_creator=partial(session.create_client, region_name=place.region),
