@@ -49,6 +49,8 @@ def require_writable_store(
     def ask_in_time(participle: str, step: Callable[[], _Answer]) -> _Answer:
         try:
             return call_with_timeout(answer_s, "the store", step)
+        except HeadgateError:
+            raise
         except Exception as error:
             raise translate_store_error(
                 error, f"{path} cannot be {participle}", location

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,15 @@ def test_the_hint_is_about_the_store_that_was_asked(
     assert type(failure) is kind
     assert failure.message.startswith(f"{location}/x cannot be written: ")
     assert hint in failure.hint
+
+
+def test_a_missing_library_of_s3_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    for name in [name for name in sys.modules if name.startswith("headgate.tables.storage.s3_")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigurationError) as caught:
+        require_writable_store({"s3.endpoint": "http://127.0.0.1:9"}, "s3://bucket/table")
+    assert caught.value.hint == "pip install 'headgate[s3]'"
 
 
 def test_a_start_at_a_silent_store_ends_before_a_table_is_created(
