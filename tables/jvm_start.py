@@ -145,6 +145,8 @@ def _split_off_defaults_file(arguments: Sequence[str]) -> tuple[Path, list[str]]
     for at, word in enumerate(arguments[:-1]):
         if word == _FILE:
             return Path(arguments[at + 1]), [*arguments[:at], *arguments[at + 2 :]]
+        if word.startswith(f"{_FILE}="):
+            return Path(word.partition("=")[2]), [*arguments[:at], *arguments[at + 1 :]]
     return _spark_defaults_file(), list(arguments)
 
 

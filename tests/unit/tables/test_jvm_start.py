@@ -75,20 +75,25 @@ def test_what_the_sink_file_takes_a_secret_from_is_not_inherited(
     assert os.environ["PLANTED_SECRET"] == "here"
 
 
-def test_the_defaults_that_spark_would_read_still_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_defaults_that_spark_would_read_still_count(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.of.defaults  1\n")
     context = Context()
     start_jvm_unless_running(context, {"spark.own": "2"})
     assert context.text == "spark.of.defaults  1\n\nspark.own=2"
+
+
+@pytest.mark.parametrize("between", [" ", "="])
+def test_a_file_of_properties_that_is_named_counts_instead_of_the_defaults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, between: str
+) -> None:
     (tmp_path / "own.conf").write_text("spark.of.a.person 3\n")
-    monkeypatch.setenv(ARGUMENTS, f"--properties-file {tmp_path}/own.conf --jars a.jar x")
+    named = f"--properties-file{between}{tmp_path}/own.conf --jars a.jar x"
+    monkeypatch.setenv(ARGUMENTS, named)
     context = Context()
     start_jvm_unless_running(context, {"spark.own": "2"})
     assert context.text == "spark.of.a.person 3\n\nspark.own=2"
     assert context.words[2:] == ["--jars", "a.jar", "x"]
-    assert os.environ[ARGUMENTS].endswith("own.conf --jars a.jar x")
+    assert os.environ[ARGUMENTS] == named
 
 
 def test_a_value_arrives_as_it_is_whatever_it_holds() -> None:
