@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from itertools import count
 
+from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -61,6 +62,7 @@ _ELSEWHERE = {"bigint": "long", "text": "string", "varchar": "string", "char": "
 _DEPTH_MAX = 40
 """Beyond, readers of the table's metadata give up one after the other."""
 
+_DIGITS_MAX = 10
 _TEXT_SHOWN = 200
 _TOKEN = re.compile(r"\s*([\w.$-]+|[<>(),:])")
 
@@ -79,6 +81,12 @@ def parse_columns(
             raise ConfigurationError(f"column {name!r}: {error.message}", error.hint) from None
         doc = (comments or {}).get(name)
         fields.append(NestedField(field_id, name, field_type, required=required, doc=doc))
+    try:
+        Schema(*fields)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"two columns, or a column and a field, cannot be told apart: {error}", "rename one"
+        ) from None
     return fields
 
 
@@ -177,6 +185,9 @@ class _Parser:
             self._expect(",")
             fields.append(self._parse_field())
         self._expect(">")
+        names = [each.name for each in fields]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise self._unreadable_error(f"it names the field {twice!r} twice")
         return StructType(*fields)
 
     def _parse_field(self) -> NestedField:
@@ -189,6 +200,8 @@ class _Parser:
         token = self._next_token()
         if not token.isdecimal():
             raise self._unreadable_error(f"{token!r} is no number")
+        if len(token) > _DIGITS_MAX:
+            raise self._unreadable_error(f"a number has at most {_DIGITS_MAX} digits")
         return int(token)
 
     def _expect(self, symbol: str) -> None:

@@ -61,6 +61,8 @@ def test_comments_travel() -> None:
         ("decimal(3, 4)", "1 to 38 digits"),
         ("decimal(a, 2)", "'a' is no number"),
         ("fixed(0)", "at least one byte"),
+        (f"fixed({'9' * 5000})", "a number has at most 10 digits"),
+        ("struct<a: int, a: string>", "it names the field 'a' twice"),
         ("list<int", "it ends too early"),
         ("list int", "'<' is expected where 'int' stands"),
         ("map<string>", "',' is expected where '>' stands"),
@@ -75,3 +77,8 @@ def test_mistakes_say_where_and_what_instead(text: str, said: str) -> None:
         parse_columns({"fare": text})
     assert "column 'fare'" in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_a_column_with_a_dot_is_not_named_as_a_field_beside_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"told apart: .* for name s\.a: .* \(rename one"):
+        parse_columns({"s.a": "int", "s": "struct<a: int>"})
