@@ -147,7 +147,7 @@ def require_key_field_ids(schema: Schema, key: Sequence[str]) -> list[int]:
 def create_table_if_missing(
     catalog: Catalog, identifier: str, declaration: TableDeclaration | None
 ) -> bool:
-    """Create a missing table and its namespaces, level by level; return whether it was missing.
+    """Create a missing table and its namespaces, level by level; return whether this call did.
 
     Another process may create it at the same time. Raises ``TableMissing`` when there is neither
     table nor declaration, ``ConfigurationError``, ``MissingRights``, ``Unreachable``.
@@ -283,12 +283,23 @@ def _parse_sort_field(schema: Schema, text: str) -> SortField:
         raise ConfigurationError(
             f"sort {text!r}: a column of type {source.field_type} has no order", "name another"
         )
+    _require_one_value_per_row(schema, source, f"sort {text!r}")
     return SortField(
         source_id=source.field_id,
         transform=IdentityTransform(),
         direction=SortDirection.DESC if down else SortDirection.ASC,
         null_order=NullOrder.NULLS_LAST if down else NullOrder.NULLS_FIRST,
     )
+
+
+def _require_one_value_per_row(schema: Schema, source: NestedField, what: str) -> None:
+    try:
+        schema.accessor_for_field(source.field_id)
+    except ValueError:
+        raise ConfigurationError(
+            f"{what}: {schema.find_column_name(source.field_id)!r} is inside of a list or a map",
+            "name a column, or a field of a struct",
+        ) from None
 
 
 def _parse_partition_field(schema: Schema, text: str, field_id: int) -> PartitionField:
@@ -305,15 +316,20 @@ def _parse_partition_field(schema: Schema, text: str, field_id: int) -> Partitio
             f"partition {text!r}: {transform} does not take a column of type {source.field_type}",
             "choose another transform or column",
         )
+    _require_one_value_per_row(schema, source, f"partition {text!r}")
     if isinstance(parsed.result_type(source.field_type), NO_PARTITION):
         raise ConfigurationError(
             f"partition {text!r}: a table cannot be partitioned by each {source.field_type}",
             f"write day({column}), hour({column}) or bucket(16, {column})",
         )
-    suffix = "" if transform == "identity" else f"_{_WITH_WIDTH.get(transform, transform)}"
-    return PartitionField(
-        source_id=source.field_id, field_id=field_id, transform=parsed, name=f"{column}{suffix}"
-    )
+    if transform == "identity":
+        name = column
+    elif (name := f"{column}_{_WITH_WIDTH.get(transform, transform)}") in known:
+        raise ConfigurationError(
+            f"partition {text!r} would have the name {name!r}, and there is a column {name!r}",
+            "rename the column, or choose another transform",
+        )
+    return PartitionField(source_id=source.field_id, field_id=field_id, transform=parsed, name=name)
 
 
 class _TransformText(NamedTuple):

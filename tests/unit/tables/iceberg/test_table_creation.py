@@ -18,6 +18,7 @@ from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import (
     TableDeclaration,
     build_partition_spec,
+    build_sort_order,
     create_table_if_missing,
 )
 from headgate.tables.iceberg.type_parser import parse_columns
@@ -151,6 +152,37 @@ def test_partition_mistakes_say_what_instead(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         build_partition_spec(Schema(*parse_columns(COLUMNS)), [text])
     assert said in str(caught.value)
+
+
+_NESTED = {
+    "s": "struct<at: timestamptz>",
+    "l": "list<struct<a: int>>",
+    "m": "map<string, long>",
+}
+
+
+@pytest.mark.parametrize("column", ["l.element.a", "l.a", "m.key", "m.value"])
+def test_what_lies_in_a_list_or_a_map_neither_partitions_nor_sorts(column: str) -> None:
+    schema = Schema(*parse_columns(_NESTED))
+    with pytest.raises(ConfigurationError, match=f"partition '{column}'"):
+        build_partition_spec(schema, [column])
+    with pytest.raises(ConfigurationError, match=f"sort '{column}'"):
+        build_sort_order(schema, [column])
+
+
+def test_a_field_of_a_struct_partitions_and_sorts() -> None:
+    schema = Schema(*parse_columns(_NESTED))
+    assert [each.name for each in build_partition_spec(schema, ["day(s.at)"]).fields] == [
+        "s.at_day"
+    ]
+    assert len(build_sort_order(schema, ["s.at"]).fields) == 1
+
+
+def test_a_partition_is_refused_whose_name_is_a_columns() -> None:
+    schema = Schema(*parse_columns({"at": "timestamptz", "at_day": "date"}))
+    with pytest.raises(ConfigurationError, match="there is a column 'at_day'"):
+        build_partition_spec(schema, ["day(at)"])
+    assert build_partition_spec(schema, ["at_day", "hour(at)"]).fields
 
 
 def test_the_same_partition_twice_is_refused() -> None:
