@@ -50,8 +50,9 @@ UNDECODED: Final = (
 """What pyiceberg's decoder raises for bytes that are no metadata."""
 
 _TRIES = 3
-_SNAPSHOTS_MAX = 10_000
-"""Of all files that are remembered, but for the newest: one takes a few kilobytes."""
+_BYTES_MAX = 16 * 2**20
+"""The text of all files that are remembered, but for the newest. Parsed, it takes some ten times as
+much memory."""
 
 _LISTS: Final = {"snapshots": "snapshots", "snapshot_log": "snapshot-log"}
 """Fields that grow with the history, and their names in a file."""
@@ -94,9 +95,11 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Known:
-    """A file that was read or written. Only a commit looks into its text."""
+    """A file that was read or written, and the bytes of its text, which may be compressed in
+    ``octets``. Only a commit looks into its text."""
 
     metadata: TableMetadata
+    size_bytes: int
     octets: bytes
     text: str = ""
 
@@ -151,7 +154,7 @@ class MetadataFiles:
                 if not tries_left:
                     raise FileDamaged(file.location, "it is not JSON") from error
             else:
-                found = _Known(metadata, octets, text)
+                found = _Known(metadata, len(text), octets, text)
                 self._remember(file.location, found)
                 return found
         raise AssertionError("the last try returns or raises")
@@ -171,12 +174,12 @@ class MetadataFiles:
             for name in _LISTS
         }
         content = _Content(written, understood, items)
-        octets = Compressor.get_compressor(metadata_path).bytes_compressor()(
-            _encode_content(content)
-        )
+        encoded = _encode_content(content)
+        octets = Compressor.get_compressor(metadata_path).bytes_compressor()(encoded)
         with io.new_output(metadata_path).create(overwrite=False) as stream:
             stream.write(octets)
-        known = _Known(metadata, octets if local_file_path(metadata_path) else b"")
+        kept = octets if local_file_path(metadata_path) else b""
+        known = _Known(metadata, len(encoded), kept)
         known.__dict__["content"] = content
         self._remember(metadata_path, known)
 
@@ -226,10 +229,10 @@ class MetadataFiles:
     def _remember(self, location: str, known: _Known) -> None:
         with self._lock:
             self._known[location] = known
-            total = sum(len(each.metadata.snapshots) for each in self._known.values())
-            while total > _SNAPSHOTS_MAX and len(self._known) > 1:
+            total = sum(each.size_bytes for each in self._known.values())
+            while total > _BYTES_MAX and len(self._known) > 1:
                 _, gone = self._known.popitem(last=False)
-                total -= len(gone.metadata.snapshots)
+                total -= gone.size_bytes
 
 
 def _decompress(location: str, octets: bytes) -> str:

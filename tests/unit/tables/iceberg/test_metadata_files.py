@@ -279,20 +279,36 @@ def test_a_file_that_could_not_be_written_is_not_known(sqlite_catalog: LocalCata
         files.read(PyArrowFileIO().new_input(at))
 
 
-def test_what_is_remembered_is_bounded_by_snapshots(
+def test_of_the_files_that_were_read_those_are_remembered_that_have_room(
     sqlite_catalog: LocalCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata_files, "_SNAPSHOTS_MAX", 5)
     made(sqlite_catalog.catalog)
-    at = [
-        commit(sqlite_catalog.catalog).metadata_location for _ in range(4)
-    ]  # of 1, 2, 3, 4 snapshots
-    files, io = MetadataFiles(), PyArrowFileIO()
-    read = [files.read(io.new_input(path)) for path in at]
-    again = [files.read(io.new_input(path)) for path in reversed(at)]
+    io = PyArrowFileIO()
+    of_1_to_4_snapshots = [
+        io.new_input(commit(sqlite_catalog.catalog).metadata_location) for _ in range(4)
+    ]
+    monkeypatch.setattr(metadata_files, "_BYTES_MAX", sum(map(len, of_1_to_4_snapshots[2:])))
+    files = MetadataFiles()
+    read = [files.read(file) for file in of_1_to_4_snapshots]
+    again = [files.read(file) for file in reversed(of_1_to_4_snapshots)]
     assert [one is other for one, other in zip(read, reversed(again), strict=True)] == [
         False,
         False,
-        False,
+        True,
         True,
     ]
+
+
+@pytest.mark.parametrize("ending", [".metadata.json", ".gz.metadata.json"])
+def test_files_that_were_written_are_bounded_though_they_have_no_snapshot(
+    sqlite_catalog: LocalCatalog, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    metadata, files, io = made(sqlite_catalog.catalog).metadata, MetadataFiles(), PyArrowFileIO()
+    at = [f"{metadata.location}/metadata/0000{number}-x{ending}" for number in range(3)]
+    size = len(json.dumps(json.loads(metadata.model_dump_json())))
+    monkeypatch.setattr(metadata_files, "_BYTES_MAX", size)
+    written = [metadata.model_copy() for _ in at]
+    for each, path in zip(written, at, strict=True):
+        files.write(each, io, path)
+    assert files.read(io.new_input(at[-1])) is written[-1]
+    assert files.read(io.new_input(at[0])) is not written[0]
