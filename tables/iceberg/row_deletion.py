@@ -200,7 +200,10 @@ def is_delete_mode_copy_on_write(properties: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowsToDelete:
-    """Live rows that match, on one head: their positions by data file, and all dead positions."""
+    """Live rows that match, on one head: their positions by data file, and all dead positions.
+
+    Rows that others' equality deletes hide count as live: only reading the rows would tell.
+    """
 
     head: Head
     alive: dict[str, BitMap64] = field(default_factory=dict)

@@ -100,8 +100,9 @@ def require_expiry_time_column(name: str, schema: Schema, column: str) -> Nested
 class DueRows:
     """What is due on one head: whole files, and positions of live rows in others.
 
-    ``rows``: live ones, of both; ``dead``: all positions of the others that are dead then.
-    ``waiting``: due rows that are not worth it yet; ``timeless``: rows without a value.
+    ``rows``: live ones, of both, and those that others' equality deletes hide; ``dead``: all
+    positions of the others that are dead then. ``waiting``: due rows that are not worth it yet;
+    ``timeless``: rows without a value.
     """
 
     head: Head
