@@ -50,9 +50,9 @@ UNDECODED: Final = (
 """What pyiceberg's decoder raises for bytes that are no metadata."""
 
 _TRIES = 3
-_BYTES_MAX = 16 * 2**20
-"""The text of all files that are remembered, but for the newest. Parsed, it takes some ten times as
-much memory."""
+_BYTES_MAX = 8 * 2**20
+"""The text of all files that are remembered, but for the newest. Parsed, it takes up to
+twenty times as much memory."""
 
 _LISTS: Final = {"snapshots": "snapshots", "snapshot_log": "snapshot-log"}
 """Fields that grow with the history, and their names in a file."""
