@@ -95,12 +95,12 @@ class StagedFileLists:
         )
 
     def read_list(self, path: str) -> list[WrittenFile]:
-        """Read a staging. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
+        """Read a list. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
         with self._files.new_input(path).open() as stream:
             return [_parse_written_file(form) for form in json.loads(stream.read())]
 
     def read_rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
-        """Read the rows of a staging's files, which hold all columns. Raises as ``read_list``."""
+        """Read the rows of a list's files, which hold all columns. Raises as ``read_list``."""
         return (self._file_rows(file, columns) for file in self.read_list(path))
 
     def delete_delivered_later(self, paths: Collection[str]) -> None:

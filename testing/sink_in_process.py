@@ -176,7 +176,7 @@ class SinkInProcess(Deployment):
         return sum(end - stored.get(at, 0) for at, end in self.source_ends().items())
 
     def tables_with_pending_commits(self) -> set[str]:
-        """The tables that are pending something, as the coordinator knows it."""
+        """The tables for which commits are pending, as the coordinator knows it."""
         term = self.coordinator.state.term
         return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
 

@@ -26,7 +26,7 @@ OVERTAKEN = Unknown("it landed, and others went on from there")
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """The proposal to the catalog, and the files that were ``written_files`` for it."""
+    """The proposal to the catalog, and the files that were ``written`` for it."""
 
     table: Table
     proposal: CommitRequest
@@ -86,8 +86,8 @@ def with_staged_manifests_and_deletions(
         return _with_deletions_by_key(table, proposal, attempt, keyed)
     if any(pending_commit.deletes for pending_commit in attempt.pending_commits):
         raise KeyChanged(
-            f"table {attempt.base.table} is pending records that delete rows by their key, and the "
-            "settings name no key",
+            f"records are pending for table {attempt.base.table} that delete rows by their key, "
+            "and the settings name no key",
             "put the key back: what was decided is delivered by it",
         )
     return proposal

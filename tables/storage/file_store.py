@@ -65,7 +65,10 @@ class Folder(Protocol):
         """Return what Arrow reads a file from."""
 
     def open_output(self, name: str) -> AbstractContextManager[Any]:
-        """Return a stream to write a file, which exists once the stream has ended."""
+        """Return a stream to write a file with.
+
+        On S3 it exists once the stream has ended; on this machine an incomplete one is there.
+        """
 
 
 def new_unique_name(name: str) -> str:
