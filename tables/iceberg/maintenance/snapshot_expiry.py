@@ -7,6 +7,7 @@ orphan.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -127,12 +128,12 @@ class SnapshotExpiry:
     def expire_now(self, table: Table) -> int:
         """Expire what is due, however few, and delete its files; return how many snapshots went.
 
-        Raises what catalogs and storage raise.
+        A long history takes its time: nobody waits. Raises what catalogs and storage raise.
         """
         gone = 0
         while self.expirable_snapshots(table):
             before = snapshot_ids_of(table.metadata)
-            self._expire_snapshots(table, due_min=1)
+            self._expire_snapshots(table, due_min=1, reading_max_s=math.inf)
             self._resolve_doubted_removal(table)
             while self._condemned.has_files:
                 self._condemned.delete_within_time(table)
@@ -199,13 +200,15 @@ class SnapshotExpiry:
         elif not doubted.is_decided(table.metadata):
             doubted.log_endangered_refs(table.metadata)
 
-    def _expire_snapshots(self, table: Table, due_min: int | None = None) -> None:
+    def _expire_snapshots(
+        self, table: Table, due_min: int | None = None, reading_max_s: float | None = None
+    ) -> None:
         due = self.expirable_snapshots(table)
         if len(due) < (due_min or DUE_MIN):
             return
         removed = due[:REMOVED_MAX]
         # Before the call: afterwards nothing tells any more what these snapshots reached.
-        files = find_files_only_reachable_from(table, removed, _READING_MAX_S)
+        files = find_files_only_reachable_from(table, removed, reading_max_s or _READING_MAX_S)
         for _ in range(_TRIES):
             before = table.metadata
             with self.calling:

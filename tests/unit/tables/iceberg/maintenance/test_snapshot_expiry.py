@@ -20,6 +20,7 @@ from headgate.tables.iceberg.maintenance import files_to_delete, snapshot_expiry
 from headgate.tables.iceberg.maintenance.files_of_expired_snapshots import (
     find_files_only_reachable_from,
 )
+from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.testing.node import Killed
 
@@ -672,6 +673,17 @@ def test_what_storage_refuses_waits_and_the_commit_has_landed(
     sink.table._upkeep._rest_until_s = 0.0
     sink.commit(rows(94))
     assert server.removals == 1
+    assert missing(sink) == []
+
+
+def test_a_history_that_a_sink_has_no_time_to_read_expires_where_nobody_waits(
+    sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_expiry, "_READING_MAX_S", -1.0)
+    sink.commit(rows(90))
+    assert server.removals == 0
+    upkeep = SnapshotExpiry(server, threads=False)  # type: ignore[arg-type]
+    assert upkeep.expire_now(sink.load()) >= DUE
     assert missing(sink) == []
 
 
