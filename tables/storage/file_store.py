@@ -65,9 +65,10 @@ class Folder(Protocol):
         """Return what Arrow reads a file from."""
 
     def open_output(self, name: str) -> AbstractContextManager[Any]:
-        """Return a stream to write a file with.
+        """Return a stream to write a file.
 
-        On S3 it exists once the stream has ended; on this machine an incomplete one is there.
+        On S3 the file exists once the stream has ended; on this machine from the beginning on,
+        incomplete.
         """
 
 
