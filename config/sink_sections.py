@@ -91,7 +91,7 @@ class SourceSettings:
     """Kafka's group protocol; consumer (KIP-848) needs Kafka 4.0."""
     start_at: TextOrNumber = "earliest"
     """Where to begin reading at the very first start: earliest, latest, an RFC 3339 time with its
-    zone, or epoch milliseconds. Later starts continue from the table."""
+    zone from 1970 on, or epoch milliseconds. Later starts continue from the table."""
 
     @property
     def start_at_ms(self) -> int | None:
@@ -102,18 +102,22 @@ class SourceSettings:
 
 
 def parse_timestamp_ms(text: str, key: str = "source.start_at") -> int:
-    """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
+    """Parse RFC 3339 with a zone, or epoch milliseconds, from 1970 on.
+
+    Raises ``ConfigurationError``.
+    """
     if text.isdecimal() and int(text) <= _LATEST_MS:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
-    if moment is None or moment.tzinfo is None:
+    # Kafka takes negative times for words: -1 is the latest offset.
+    if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
         raise ConfigurationError(
             f"{key} cannot be {text!r}",
             ('write "earliest", "latest", ' if key == "source.start_at" else "write ")
-            + 'a time like "2026-01-31T06:00:00Z", or epoch milliseconds',
+            + 'a time from 1970 on, like "2026-01-31T06:00:00Z", or epoch milliseconds',
         )
     return int(moment.timestamp() * 1000)
 

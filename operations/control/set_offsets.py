@@ -42,8 +42,9 @@ from headgate.operations.status.status import read_status
 
 _WORDS = ("earliest", "latest")
 _FORM = (
-    'write TOPIC/PARTITION=OFFSET, with a number, "earliest", "latest" or a time such as '
-    "2026-01-31T06:00:00Z; without /PARTITION for all of the topic, but by no number"
+    'write TOPIC/PARTITION=OFFSET, with a number, "earliest", "latest" or a time from '
+    "1970 on such as 2026-01-31T06:00:00Z; without /PARTITION for all of the topic, but by no "
+    "number"
 )
 
 

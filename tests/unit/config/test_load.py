@@ -88,6 +88,7 @@ def test_every_kind_of_value_arrives() -> None:
         ('"1700000000000"', 1_700_000_000_000),
         ('"2023-11-14T22:13:20Z"', 1_700_000_000_000),
         ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
+        ('"1970-01-01T00:00:00Z"', 0),
     ],
 )
 def test_start_at_may_be_a_word_a_time_or_milliseconds(value: str, expected_ms: int | None) -> None:
@@ -95,7 +96,13 @@ def test_start_at_may_be_a_word_a_time_or_milliseconds(value: str, expected_ms: 
     assert settings.source.start_at_ms == expected_ms
 
 
-@pytest.mark.parametrize("value", ['"yesterday"', '"2023-11-14T22:13:20"', "2023-11-14", "true"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *('"yesterday"', '"2023-11-14T22:13:20"', "2023-11-14", "true"),
+        *('"0001-01-01T00:00:00Z"', "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00+01:00"),
+    ],
+)
 def test_any_other_start_is_refused(value: str) -> None:
     error = refusal(MINIMAL.replace("[kafka]", f"start_at = {value}\n[kafka]"))
     assert "source.start_at" in error.message

@@ -239,7 +239,11 @@ def test_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["trips=7", "trips", "=earliest", "trips/0=", "trips=2026-01-31", "trips=yesterday"]
+    "text",
+    [
+        *("trips=7", "trips", "=earliest", "trips/0=", "trips=2026-01-31", "trips=yesterday"),
+        "trips=1969-12-31T23:59:59.999Z",  # to Kafka, the latest offset
+    ],
 )
 def test_what_names_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an offset of a partition"):
