@@ -35,6 +35,7 @@ from headgate.control_protocol.errors import (
     ReportUnfit,
     TablesUnfit,
 )
+from headgate.control_protocol.event_codec import NUMBER_MAX
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.schema_evolution import RESERVED
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
@@ -542,12 +543,23 @@ def _require_numbers_in_range(settings: SinkSections) -> None:
                 _raise_wrong_setting(
                     f"{section}.{key} cannot be {value}", f"it must be at least {least}"
                 )
-            if type(value) is int and key.endswith("_ms") and value > _DURATION_MS_MAX:
-                _raise_wrong_setting(
-                    f"{section}.{key} cannot be {value}", "it must be at most a year"
-                )
+            if type(value) is int and key.endswith("_ms"):
+                _require_at_most_a_year(f"{section}.{key}", value)
+    _require_at_most_a_year("telemetry.interval_ms", settings.telemetry.interval_ms)
+    _require_at_most_a_year("maintenance.interval_ms", settings.maintenance.interval_ms)
+    _require_at_most_a_year("lineage.every_ms", settings.lineage.every_ms)
+    for key in ("commit_records", "commit_bytes", "target_file_bytes"):
+        if (value := getattr(settings.coordinator, key)) > NUMBER_MAX:  # no START could carry it
+            _raise_wrong_setting(
+                f"coordinator.{key} cannot be {value}", f"it must be at most {NUMBER_MAX}"
+            )
     if settings.spark.parallelism < 0:
         _raise_wrong_setting("spark.parallelism is negative", "0 means one per core")
+
+
+def _require_at_most_a_year(key: str, value_ms: int) -> None:
+    if value_ms > _DURATION_MS_MAX:
+        _raise_wrong_setting(f"{key} cannot be {value_ms}", "it must be at most a year")
 
 
 def _require_consistent_times(settings: SinkSections) -> None:

@@ -63,6 +63,26 @@ def with_source(line: str) -> str:
             "2147483647",
         ),
         (MINIMAL + '[format]\ntype = "avro-registry"\n', "set registry.url", ""),
+        (
+            MINIMAL + f"[coordinator]\ncommit_records = {2**63 - 1}\n",
+            f"coordinator.commit_records cannot be {2**63 - 1}",
+            f"at most {2**62 - 1}",
+        ),
+        (
+            MINIMAL + f"[telemetry]\ninterval_ms = {2**63 - 1}\n",
+            f"telemetry.interval_ms cannot be {2**63 - 1}",
+            "at most a year",
+        ),
+        (
+            MINIMAL + f"[maintenance]\ninterval_ms = {2**63 - 1}\n",
+            f"maintenance.interval_ms cannot be {2**63 - 1}",
+            "at most a year",
+        ),
+        (
+            MINIMAL + f'[lineage]\ntopic = "t"\nevery_ms = {2**63 - 1}\n',
+            f"lineage.every_ms cannot be {2**63 - 1}",
+            "at most a year",
+        ),
     ],
     ids=lambda text: text[-40:] if isinstance(text, str) else None,
 )
