@@ -201,7 +201,12 @@ def _require_kafka_settings_fit_auth(kafka: Mapping[str, str]) -> None:
 
 def require_safe_token_url(url: str, section: str = "kafka.auth") -> None:
     """Raise ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # of brackets that hold no address
+        raise AuthenticationUnfit(
+            f"{section}.token_url is no URL", "write https://HOST/PATH"
+        ) from None
     if parts.username or parts.password or parts.query or parts.fragment:
         _raise_auth_unfit(
             f"{section}.token_url holds more than an address", "write https://HOST/PATH"

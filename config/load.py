@@ -26,7 +26,7 @@ from headgate.config.setting_types import (
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.toml_positions import find_line_and_column_of_error
 from headgate.config.worker_settings import WorkerSettings
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.data_plane.formats.column_options import Constant
 from headgate.kafka import client_settings as kafka_keys
 
@@ -129,10 +129,14 @@ def _build_settings(document: Mapping[str, Any], kind: type[_Settings]) -> _Sett
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
         plain = json.dumps(_to_json_value(document, kind))
         settings = typing.cast("_Settings", adapter.validate_json(plain, strict=True))
+        if isinstance(settings, SinkSettings):
+            require_receiver_named(document, settings.lineage, settings.signal)
     except ValidationError as error:
         raise _translate_first_error(error, document, kind) from None
-    if isinstance(settings, SinkSettings):
-        require_receiver_named(document, settings.lineage, settings.signal)
+    except HeadgateError:
+        raise
+    except Exception as error:  # whatever a library raises: it ends no process that has a file
+        raise _foreign_error(error) from error
     return settings
 
 
@@ -198,15 +202,22 @@ def _to_json_value(value: Any, type_hint: Any) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
+def _foreign_error(error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"a setting cannot be used: {type(error).__name__}: {error}",
+        "correct it; if the message is about none of yours, please report it",
+    )
+
+
 def _translate_first_error(
     error: ValidationError, document: Mapping[str, Any], kind_of_file: type
-) -> Exception:
+) -> ConfigurationError:
     """Return the first mistake in our words. Pydantic's show values, which may be secrets."""
     every = error.errors(include_url=False, include_input=False)
     first = min(every, key=lambda each: _error_sort_key(each, document))
     kind, where, raised = first["type"], first["loc"], first.get("ctx", {}).get("error")
     if raised and not isinstance(raised, ReferenceRefused | WrongType):
-        return typing.cast("Exception", raised)  # from code of ours that is wrong, not the file
+        return _foreign_error(raised)
     *parents, last = where
     value: Any = document
     for part in parents:

@@ -336,7 +336,7 @@ def require_valid_signing_keys(section: str, key: Secret, accepted: Secret) -> N
 def _is_regular_expression(text: str) -> bool:
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, OverflowError):
         return False
     return True
 

@@ -77,6 +77,10 @@ def test_without_the_section_nothing_changes() -> None:
             "token_url is not https",
         ),
         (
+            OIDC.replace("idp", "[TENANT].idp") + 'client_secret = "${env:AUTH_SECRET}"',
+            "token_url is no URL",
+        ),
+        (
             OIDC.replace("idp", "me:pw@idp") + 'client_secret = "${env:AUTH_SECRET}"',
             "more than an address",
         ),

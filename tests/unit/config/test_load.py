@@ -463,15 +463,16 @@ def test_a_mistake_shows_no_other_value_even_with_its_trace(section: str) -> Non
     assert "input_value" not in told
 
 
-def test_what_a_check_raises_by_mistake_is_not_told_as_the_files(
+def test_what_a_check_raises_by_mistake_ends_no_process_and_asks_to_be_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def check_sink(_: SinkSettings) -> None:
         raise ValueError("a defect")
 
     monkeypatch.setattr("headgate.config.sink_settings.require_valid_sink", check_sink)
-    with pytest.raises(ValueError, match="a defect"):
-        parse(MINIMAL)
+    error = refusal(MINIMAL)
+    assert error.message == "a setting cannot be used: ValueError: a defect"
+    assert "report it" in error.hint
 
 
 def test_without_the_sources_only_the_meaning_of_a_missing_key_is_not_told(

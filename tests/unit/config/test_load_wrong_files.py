@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,37 @@ def test_a_wrong_file_is_answered_by_what_to_write(text: str, message: str, hint
     error = refusal(text)
     assert message in error.message
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MINIMAL + "[coordinator]\ncommit_records = 0x" + "f" * 6_000 + "\n",
+        MINIMAL.replace('["trips"]', '["trips", "^a{99999999999}"]'),
+        with_source('group_id = "${file:a\\u0000b}"'),
+        with_kafka('"sasl.password" = "${file:a\\u0000b}"'),
+    ],
+    ids=["number", "pattern", "path", "path of a secret"],
+)
+def test_what_python_or_a_library_cannot_take_is_an_error_of_the_file(
+    tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "sink.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=str(file)):
+        load(file)
+
+
+def test_what_a_format_raises_is_an_error_of_the_file_without_its_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(name: str, options: Mapping[str, str]) -> None:
+        raise TypeError(f"{name} cannot take {options['a']}")
+
+    monkeypatch.setenv("OPTION", "a-secret-of-tests")
+    monkeypatch.setattr("headgate.config.validation.create_record_format", fail)
+    error = refusal(MINIMAL + '[format.options]\na = "${env:OPTION}"\n')
+    assert "TypeError: json cannot take ***" in error.message
 
 
 @pytest.mark.parametrize("depth", [200, 5_000])

@@ -76,7 +76,11 @@ def test_a_file_that_did_not_change_is_not_read(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["name = ", TEXT + "[nonsense]\n", TEXT.replace('"trips"', '"another"', 1), ""]
+    "text",
+    [
+        *("name = ", TEXT + "[nonsense]\n", TEXT.replace('"trips"', '"another"', 1), ""),
+        TEXT + "[coordinator]\ncommit_records = 0x" + "f" * 6_000 + "\n",  # json raises ValueError
+    ],
 )
 def test_a_bad_file_changes_nothing_and_says_so_once(
     file: Path, text: str, caplog: pytest.LogCaptureFixture
