@@ -46,8 +46,12 @@ class ReferenceRefused(ValueError):
 def resolve_references(text: str, *, key_in_error: str | None = None) -> str:
     """Replace ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file.
 
-    Within ``redacting_resolved_references``, what they stood for is remembered.
+    No JVM inherits the variables. Within ``redacting_resolved_references``, what they stood for is
+    remembered.
     """
+    for kind, name in REFERENCE.findall(text):
+        if kind == "env":
+            note_variable_to_hide_from_jvms(name)
     if strange := _LIKE_ONE.search(REFERENCE.sub("", text)):
         raise ReferenceRefused(
             f"refers to {strange[0]!r}, which is no reference that headgate knows",
@@ -118,13 +122,6 @@ def _remember_if_resolved(text: str, found: str) -> str:
     return found
 
 
-def hide_referenced_variables_from_jvms(text: str) -> None:
-    """Let no JVM inherit the variables that the text refers to."""
-    for kind, name in REFERENCE.findall(text):
-        if kind == "env":
-            note_variable_to_hide_from_jvms(name)
-
-
 _SECRET_NAME = re.compile(
     r"passw|passphrase|secret|token$|credential|authorization|jaas|user\.info|key\.pem|sse\.key|"
     r"sas[._-]token|\.sas\.|connection[._-]string|(access|account|api|private)[._-]?key(?![a-z])",
@@ -143,7 +140,7 @@ def is_secret_name(name: str) -> bool:
 
 
 class WrongType(ValueError):
-    """A setting holds something else than ``expected``; ``key`` is as in ``Refused``."""
+    """A setting holds something else than ``expected``; ``key`` is as in ``ReferenceRefused``."""
 
     def __init__(self, expected: str, *, key: str | None = None) -> None:
         super().__init__(expected)
@@ -193,7 +190,6 @@ class Secret:
             raise ReferenceRefused(
                 "must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
             )
-        hide_referenced_variables_from_jvms(value)
         return cls(resolve_references(value))
 
 
@@ -214,7 +210,7 @@ class SecretReference(Secret):
 
 
 class Properties(Mapping[str, str]):
-    """Immutable names and values for a foreign client. ``repr`` and ``shown`` mask secrets.
+    """Immutable names and values for a foreign client, whose ``repr`` masks secrets.
 
     A value is a secret when it came from a reference (``secret_names``) or when its name says so.
     ``parts``: what references inside of values stood for.
@@ -257,7 +253,7 @@ class Properties(Mapping[str, str]):
 
     @classmethod
     def from_section(cls, section: object) -> Properties:
-        """Take names and texts, with references resolved, whose variables no JVM inherits.
+        """Take names and texts, with references resolved.
 
         Numbers and booleans become their text. Raises ``WrongType``, ``ReferenceRefused``.
         """
@@ -274,7 +270,6 @@ class Properties(Mapping[str, str]):
                 secret_names.add(name)
                 texts = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
                 parts.update(resolve_references(each[0], key_in_error=name) for each in texts)
-                hide_referenced_variables_from_jvms(text)
         return cls(values, frozenset(secret_names), frozenset(parts))
 
     def with_value(self, name: str, value: str) -> Properties:

@@ -463,6 +463,23 @@ def test_a_mistake_shows_no_other_value_even_with_its_trace(section: str) -> Non
     assert "input_value" not in told
 
 
+def test_no_jvm_inherits_a_variable_that_any_setting_refers_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hidden: list[str] = []
+    monkeypatch.setattr(
+        "headgate.config.setting_types.note_variable_to_hide_from_jvms", hidden.append
+    )
+    text = MINIMAL.replace("[kafka]", '[kafka]\n"sasl.password" = "${env:PASSWORD}"')
+    text += '[signal]\nurl = "https://${env:HOST}/${env:HOOK}"\ntoken = "${env:TOKEN}"\n'
+    text += '[lineage]\ntopic = "${env:TOPIC}"\n'
+    names = {"PASSWORD", "HOST", "HOOK", "TOKEN", "TOPIC"}
+    for name in names:
+        monkeypatch.setenv(name, name.lower())
+    parse(text)
+    assert set(hidden) == names
+
+
 def test_what_a_check_raises_by_mistake_ends_no_process_and_asks_to_be_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
