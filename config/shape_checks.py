@@ -9,6 +9,7 @@ from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.data_plane.batch.row_rules import masked_key_error
 from headgate.data_plane.formats.column_options import parse_path
+from headgate.data_plane.formats.format_registry import ValueOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,9 +139,10 @@ def _require_hidden_values_nowhere_else(settings: SinkSections) -> None:
     for each in shape.mask:
         if any(each.column in key for key in keys):
             raise masked_key_error(each.column)
-    paths = set(_hidden_column_paths(settings))
+    fold = str.lower if ValueOptions.from_options(settings.format.options).caseless else str
+    paths = {tuple(map(fold, path)) for path in _hidden_column_paths(settings)}
     for number, route in enumerate(settings.tables.routing.routes if settings.tables else (), 1):
-        if route.field and parse_path(route.field) in paths:
+        if route.field and tuple(map(fold, parse_path(route.field))) in paths:
             raise ShapeUnfit(
                 f"route {number} looks at {route.field}, which [shape] hides",
                 "its values would be in names of tables and in errors: route by something else",

@@ -119,6 +119,12 @@ def test_a_masked_key_and_a_route_by_a_hidden_field_are_refused() -> None:
     with pytest.raises(ShapeUnfit, match="route 1"):
         parse(f"{routed}[shape]\n{HASH.format('HASH_KEY')}")
     parse(f"{routed}[shape]\n{HASH.format('HASH_KEY').replace('email', 'card')}")
+    other_case = f"{routed}[shape]\n{HASH.format('HASH_KEY')}".replace(
+        'field = "email"', 'field = "Email"'
+    )
+    parse(other_case)
+    with pytest.raises(ShapeUnfit, match="route 1"):
+        parse(other_case + '[format.options]\ncase-insensitive = "true"\n')
 
 
 def test_members_agree_on_the_rules_and_on_the_key_and_neither_is_told() -> None:
