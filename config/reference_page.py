@@ -110,7 +110,7 @@ def _render_key_table(kind: type) -> list[str]:
             _describe_type(key.hint),
             _describe_default(key),
             key.unit or "-",
-            key.description.replace("<", "\\<"),
+            key.description.replace("<", "\\<").replace("|", "\\|"),
         )
         lines.append("| " + " | ".join(cells) + " |")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def test_the_committed_page_is_what_the_code_generates() -> None:
     assert PAGE.read_text(encoding="utf-8") == render_reference_page(), (
         "run: python -m headgate.config.reference_page > docs/reference/settings.md"
     )
+
+
+def test_no_cell_ends_before_its_text() -> None:
+    """Markdown drops what follows the last cell of a row."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
 
 
 def test_every_key_has_a_sentence_and_a_unit_where_its_name_says_one() -> None:
