@@ -1,6 +1,8 @@
 """Holds a table's columns as plain values, and joins what records propose.
 
 Joining proposals is a set union: in any order, any number of times, the result is the same.
+One case depends on the order: a field that is an object, a map with text as keys, and a map with
+other keys.
 """
 
 from __future__ import annotations
