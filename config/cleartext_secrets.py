@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headgate.config.section_schema import keys_of
-from headgate.config.setting_types import Properties, is_secret_name
+from headgate.config.setting_types import (
+    Properties,
+    is_secret_name,
+    password_of_pair,
+    secrets_in_url_query,
+)
+from headgate.config.sink_sections import secret_url_paths
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.redaction import with_url_password_masked
 from headgate.control_protocol.secret_references import REFERENCE
@@ -47,17 +53,23 @@ def _keys_with_cleartext_secrets_below(
             is_properties = key.hint is Properties or typing.get_origin(key.hint) is Mapping
             for each, text in value.items() if is_properties else ():
                 if (
-                    _is_set_without_reference(text)
+                    _holds_more_than_references(each, text)
                     if is_secret_name(each)
                     else _has_cleartext_url_secret(text)
                 ):
                     yield f'{where}."{each}"'
-        elif _has_cleartext_url_secret(value):
+        elif _has_cleartext_url_secret(value) or (
+            where == "signal.url"  # the path of a web hook is a secret, that of lineage is known
+            and not REFERENCE.search(value)
+            and any(secret_url_paths(value))
+        ):
             yield where
 
 
-def _is_set_without_reference(value: Any) -> bool:
-    return bool(value) and not (isinstance(value, str) and REFERENCE.search(value))
+def _holds_more_than_references(name: str, value: Any) -> bool:
+    if not isinstance(value, str) or not REFERENCE.search(value):
+        return bool(value)
+    return bool(password_of_pair(name, REFERENCE.sub("", value)))
 
 
 def _has_cleartext_url_secret(value: Any) -> bool:
@@ -65,4 +77,8 @@ def _has_cleartext_url_secret(value: Any) -> bool:
     if not isinstance(value, str):
         return False
     left = REFERENCE.sub("", value)
-    return with_url_password_masked(left) != left or bool(_REMOTE_TOKEN.search(left))
+    return (
+        with_url_password_masked(left) != left
+        or bool(_REMOTE_TOKEN.search(left))
+        or bool(secrets_in_url_query(left))
+    )

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum, auto
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
 
@@ -128,15 +129,30 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 """The only list: the loader, masks and ``headgate import`` must agree."""
-_PAIR_NAME = re.compile(r"credential$|user\.info$")
-"""Properties of the form ``user:password``."""
-
 NEVER_SECRET = frozenset({"bootstrap.servers"})
 
 
 def is_secret_name(name: str) -> bool:
     """Return whether a property of this name is a secret, whatever it holds."""
     return bool(_SECRET_NAME.search(name)) and name not in NEVER_SECRET
+
+
+_PAIR_NAME = re.compile(r"credential$|user\.info$")
+"""Properties of the form ``user:password``."""
+
+
+def password_of_pair(name: str, value: str) -> str:
+    """Return the password if properties of this name are ``user:password``, else nothing."""
+    return value.partition(":")[2] if _PAIR_NAME.search(name) else ""
+
+
+def query_of_url(url: str) -> str:
+    return url.partition("?")[2].partition("#")[0] if "://" in url else ""
+
+
+def secrets_in_url_query(url: str) -> list[str]:
+    """Return what stands under names of secrets in a URL's query."""
+    return [value for name, value in parse_qsl(query_of_url(url)) if is_secret_name(name)]
 
 
 class WrongType(ValueError):
@@ -212,8 +228,8 @@ class SecretReference(Secret):
 class Properties(Mapping[str, str]):
     """Immutable names and values for a foreign client, whose ``repr`` masks secrets.
 
-    A value is a secret when it came from a reference (``secret_names``) or when its name says so.
-    ``parts``: what references inside of values stood for.
+    A value is a secret when it came from a reference (``secret_names``), when its name says so, or
+    a name in the query of its URL. ``parts``: what references inside of values stood for.
     """
 
     __slots__ = ("_parts", "_secret_names", "_values")
@@ -226,8 +242,12 @@ class Properties(Mapping[str, str]):
     ) -> None:
         self._parts = parts
         self._values = dict(values or {})
-        by_name = {name for name in self._values if _SECRET_NAME.search(name)}
-        self._secret_names = (secret_names | by_name) - NEVER_SECRET
+        found = {
+            name
+            for name, value in self._values.items()
+            if _SECRET_NAME.search(name) or secrets_in_url_query(value)
+        }
+        self._secret_names = (secret_names | found) - NEVER_SECRET
 
     def __getitem__(self, name: str) -> str:
         return self._values[name]
@@ -296,8 +316,9 @@ class Properties(Mapping[str, str]):
     def secrets(self) -> frozenset[str]:
         """Return the texts that must never be shown, on their own or in others."""
         whole = {name: self._values[name] for name in self.secret_names}
-        passwords = (v.partition(":")[2] for name, v in whole.items() if _PAIR_NAME.search(name))
-        return self._parts.union(whole.values(), filter(None, passwords))
+        passwords = filter(None, (password_of_pair(*item) for item in whole.items()))
+        queries = (secrets_in_url_query(value) for value in whole.values())
+        return self._parts.union(whole.values(), passwords, *queries)
 
 
 Texts = Annotated[Mapping[str, str], PlainValidator(Properties.from_section)]

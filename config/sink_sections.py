@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -34,8 +34,9 @@ from headgate.config.setting_types import (
     Secret,
     Text,
     TextOrNumber,
-    is_secret_name,
+    query_of_url,
     resolve_references,
+    secrets_in_url_query,
 )
 from headgate.config.shape_settings import ShapeSettings
 from headgate.config.table_settings import ColumnSettings, TableSettings
@@ -211,7 +212,7 @@ class SparkSettings:
         return self.writer is WriterKind.SPARK
 
 
-def _secret_url_paths(*urls: str) -> Iterator[str]:
+def secret_url_paths(*urls: str) -> Iterator[str]:
     """Yield what may be a secret in the URLs of web hooks: all behind the host."""
     for url in urls:
         found = urlsplit(url)
@@ -222,9 +223,9 @@ def _secret_url_paths(*urls: str) -> Iterator[str]:
 
 def _secrets_in_url_query(url: str) -> Iterator[str]:
     """Yield a URL's query, which a client that fails repeats, and each secret in it on its own."""
-    if query := url.partition("?")[2].partition("#")[0]:
+    if query := query_of_url(url):
         yield query
-        yield from (value for name, value in parse_qsl(query) if is_secret_name(name))
+        yield from secrets_in_url_query(url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,7 +375,7 @@ class SinkSections:
         tokens = (
             *(self.http.viewer_token.text, self.http.operator_token.text),
             *(self.lineage.token.text, self.signal.token.text),
-            *_secret_url_paths(self.lineage.url, self.signal.url),
+            *secret_url_paths(self.lineage.url, self.signal.url),
             *_secrets_in_url_query(self.telemetry.otlp_endpoint),
             *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
             *(self.format.auth.client_secret.text, self.format.auth.private_key.text),

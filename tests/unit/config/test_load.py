@@ -463,6 +463,12 @@ def test_a_mistake_shows_no_other_value_even_with_its_trace(section: str) -> Non
     assert "input_value" not in told
 
 
+def test_a_password_in_the_query_of_a_url_is_masked() -> None:
+    settings = sink('[catalog.properties]\nuri = "postgresql://h/db?user=u&password=in-the-open"')
+    assert "in-the-open" not in repr(settings)
+    assert settings.redact("no login with in-the-open") == "no login with ***"
+
+
 def test_no_jvm_inherits_a_variable_that_any_setting_refers_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
