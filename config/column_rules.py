@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from headgate.config.setting_types import holds_stand_in
 from headgate.config.table_declaration import arrow_field_of
-from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
+from headgate.control_protocol.errors import (
+    ColumnRuleUnfit,
+    ColumnRuleUnknownToFormat,
+    ConfigurationError,
+)
 from headgate.data_plane.formats.column_options import (
     ColumnRule,
     is_text_type,
     is_time_or_timestamp,
     parse_path,
 )
-from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
+from headgate.data_plane.formats.format_registry import (
+    ValueOptions,
+    create_record_format,
+    find_format_factory,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headgate.config.sink_sections import SinkSections
     from headgate.config.table_settings import ColumnSettings
+    from headgate.data_plane.formats.record_format import RecordFormat
 
 _NO_RULE = ColumnRule()
+
+
+def value_format_of(settings: SinkSections) -> RecordFormat:
+    """Return the format of the values, to be asked what it can do. Raises ``ConfigurationError``.
+
+    It is the class alone if its options are not readable here.
+    """
+    options = ValueOptions.from_options(settings.format.options).of_format
+    return create_format_or_class(settings.format.type, options)
+
+
+def create_format_or_class(name: str, options: Mapping[str, str]) -> RecordFormat:
+    try:
+        return create_record_format(name, options)
+    except ConfigurationError:
+        if not any(map(holds_stand_in, options.values())):
+            raise
+        return cast("RecordFormat", find_format_factory(name))
 
 
 def rules_of_decoded_columns(settings: SinkSections) -> dict[str, ColumnRule]:
@@ -137,7 +165,7 @@ def _require_rule_known_to_format(
     section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSections
 ) -> None:
     name = settings.format.type
-    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = value_format_of(settings)
     known: frozenset[str] = getattr(made, "rules", frozenset())
     beyond = sorted(rule.options_used() - known)
     if beyond:

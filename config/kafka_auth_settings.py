@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from headgate.config.setting_types import Properties, SecretReference, Text
+from headgate.config.setting_types import Properties, SecretReference, Text, holds_stand_in
 from headgate.control_protocol.errors import AuthenticationUnfit
 from headgate.control_protocol.secret_references import REFERENCE
 from headgate.kafka.authentication import AUTH, require_kerberos_support
@@ -201,6 +201,8 @@ def _require_kafka_settings_fit_auth(kafka: Mapping[str, str]) -> None:
 
 def require_safe_token_url(url: str, section: str = "kafka.auth") -> None:
     """Raise ``AuthenticationUnfit`` for an address on an open line, or with more than that."""
+    if holds_stand_in(url):
+        return
     try:
         parts = urlsplit(url)
     except ValueError:  # of brackets that hold no address

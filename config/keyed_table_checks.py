@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.config.cdc_settings import OnPartitionsAdded
-from headgate.config.column_rules import rules_of_columns
+from headgate.config.column_rules import rules_of_columns, value_format_of
 from headgate.config.routed_tables import schema_policy_of
 from headgate.config.table_declaration import arrow_schema_of, declaration_of
 from headgate.config.table_settings import SchemaSettings, TableSettings
@@ -17,7 +17,6 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, Tombstones, hint_for_unstable_field
 from headgate.data_plane.formats.column_options import FROM, parse_path
-from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.routing.keyed_routes import (
     may_lead_to_keyed_table,
     may_route_or_later_feed_keyed_table,
@@ -225,7 +224,7 @@ def _require_default_changes_section(changes: ChangesSettings) -> None:
 def _require_readable_envelope_and_key(settings: SinkSections, table: TableSettings) -> None:
     """Require a format that can look into the envelope, and key columns without a default."""
     envelope, wanted = settings.changes.envelope, settings.format
-    made = create_record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
+    made = value_format_of(settings)
     if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
         raise KeyUnfit(
             f'changes.envelope = "{envelope}", and values of the format {wanted.type} have no '

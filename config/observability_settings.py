@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.config.setting_types import Properties, Secret, Text
+from headgate.config.setting_types import Properties, Secret, Text, holds_stand_in
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.kafka.token_providers import is_loopback_host
 
@@ -58,9 +58,10 @@ def parse_listen_address(listen: str) -> tuple[str, int]:
 
 def require_valid_observability(telemetry: TelemetrySettings, http: HttpSettings) -> None:
     """Raise ``ConfigurationError`` for settings that contradict or expose the sink to strangers."""
-    if telemetry.otlp_endpoint and not telemetry.otlp_endpoint.startswith(("http://", "https://")):
+    endpoint = telemetry.otlp_endpoint
+    if endpoint and not (endpoint.startswith(("http://", "https://")) or holds_stand_in(endpoint)):
         raise ConfigurationError(
-            f"telemetry.otlp_endpoint cannot be {telemetry.otlp_endpoint!r}",
+            f"telemetry.otlp_endpoint cannot be {endpoint!r}",
             'write a URL, such as "http://127.0.0.1:4318/v1/metrics"',
         )
     if telemetry.interval_ms < _INTERVAL_MS_MIN:
@@ -84,7 +85,7 @@ def require_valid_observability(telemetry: TelemetrySettings, http: HttpSettings
             "http.viewer_token and http.operator_token are the same",
             "give operators a token of their own",
         )
-    if http.listen:
+    if http.listen and not holds_stand_in(http.listen):
         require_safe_listen_address(http.listen, http)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import urlsplit
 
-from headgate.config.setting_types import Secret, Text
+from headgate.config.setting_types import Secret, Text, holds_stand_in
 from headgate.control_protocol.errors import ReportUnfit
 
 _EVERY_MS_MIN = 1_000
@@ -78,7 +78,7 @@ def require_valid_reports(lineage: LineageSettings, signal: SignalSettings) -> N
             raise ReportUnfit(
                 f"{section}.token is set without {section}.url", "only requests carry it"
             )
-        if given.url:
+        if given.url and not holds_stand_in(given.url):
             _require_valid_url(section, given.url)
     if lineage.every_ms < _EVERY_MS_MIN:
         raise ReportUnfit(

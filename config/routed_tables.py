@@ -8,7 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rules import require_valid_column_rules, rules_of_columns
+from headgate.config.column_rules import (
+    require_valid_column_rules,
+    rules_of_columns,
+    value_format_of,
+)
 from headgate.config.multi_table_settings import (
     CreateFrom,
     OneTableSettings,
@@ -26,7 +30,6 @@ from headgate.control_protocol.errors import (
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
 from headgate.data_plane.batch.routed_table import CreationSource
 from headgate.data_plane.formats.column_options import FROM, parse_path
-from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.routing.routes import (
     TABLE_COLUMN,
     Route,
@@ -85,9 +88,7 @@ def _require_route_not_to_own_table(settings: SinkSections, route: Route, number
 
 
 def _require_readable_route_input(settings: SinkSections, route: Route, number: int) -> None:
-    made = create_record_format(
-        settings.format.type, ValueOptions.from_options(settings.format.options).of_format
-    )
+    made = value_format_of(settings)
     if route.record and not hasattr(made, "names_of_records"):
         raise RouteUnfit(
             f"route {number} looks at Avro record names, but values are {settings.format.type}",
@@ -179,7 +180,7 @@ def _require_format_tells_columns(settings: SinkSections) -> None:
             f'tables.create.schema = "{wanted}" does not go with a transform',
             "a transform's result must be declared: declare the tables, or create them yourself",
         )
-    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = value_format_of(settings)
     if name not in _FORMATS[wanted] or not hasattr(made, "unknown_columns_of_last_decode"):
         raise CreationUnfit(
             f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',

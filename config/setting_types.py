@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum, auto
+from hashlib import blake2b
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -63,14 +64,14 @@ def resolve_references(text: str, *, key_in_error: str | None = None) -> str:
         return _remember_if_resolved(text, REFERENCE.sub(_read_or_stand_in, text))
     except ReferenceUnreadable as error:
         if _READING.get() is not Reading.REQUIRED:
-            return _remember_if_resolved(text, REFERENCE.sub(_STAND_IN, text))
+            return _remember_if_resolved(text, REFERENCE.sub(_stand_in_for, text))
         raise ReferenceRefused(
             f"refers to {error.what}, which {error.why}", error.hint, key=key_in_error
         ) from None
 
 
 class Reading(Enum):
-    """Whether a reference of a sink file is read here; where it is not, any text stands in."""
+    """Whether a reference of a sink file is read here; where it is not, another text stands in."""
 
     REQUIRED = auto()
     IF_PRESENT = auto()
@@ -80,7 +81,8 @@ class Reading(Enum):
 
 
 _READING = ContextVar("reading", default=Reading.REQUIRED)
-_STAND_IN = "x" * 64
+_STAND_IN = "x" * 32
+"""The first half of a text that stands in."""
 _RESOLVED: ContextVar[set[str] | None] = ContextVar("resolved", default=None)
 
 
@@ -111,8 +113,18 @@ def redacting_resolved_references() -> Iterator[None]:
         _RESOLVED.reset(token)
 
 
+def holds_stand_in(value: str) -> bool:
+    """Return whether something in the value is not read here, so that its form tells nothing."""
+    return _READING.get() is not Reading.REQUIRED and _STAND_IN in value
+
+
+def _stand_in_for(reference: re.Match[str]) -> str:
+    """Return a text of 64 characters, another one for each reference: values may have to differ."""
+    return _STAND_IN + blake2b(reference[0].encode(), digest_size=16).hexdigest()
+
+
 def _read_or_stand_in(reference: re.Match[str]) -> str:
-    found = read_reference(*reference.groups()) if may_read_here() else _STAND_IN
+    found = read_reference(*reference.groups()) if may_read_here() else _stand_in_for(reference)
     return _remember_if_resolved(reference[0], found)
 
 

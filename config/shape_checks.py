@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from headgate.config.setting_types import holds_stand_in
 from headgate.control_protocol.errors import PredicateUnfit, ShapeUnfit
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.data_plane.batch.row_rules import masked_key_error
@@ -84,6 +85,8 @@ def _require_readable_conditions(settings: SinkSections) -> None:
     from headgate.tables.iceberg.row_deletion import parse_predicate
 
     for where, text in conditions:
+        if holds_stand_in(text):
+            continue
         try:
             parse_predicate(text)
         except PredicateUnfit as error:

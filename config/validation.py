@@ -7,7 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from headgate.config.catalog_settings import Backend
-from headgate.config.column_rules import require_valid_sink_column_rules
+from headgate.config.column_rules import (
+    create_format_or_class,
+    require_valid_sink_column_rules,
+    value_format_of,
+)
 from headgate.config.kafka_auth_settings import KafkaAuthSettings, require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
@@ -15,7 +19,7 @@ from headgate.config.observability_settings import require_valid_observability
 from headgate.config.registry_auth_settings import require_valid_registry_auth
 from headgate.config.report_settings import require_valid_reports
 from headgate.config.routed_tables import require_valid_routed_tables
-from headgate.config.setting_types import Secret
+from headgate.config.setting_types import Secret, holds_stand_in
 from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
     parse_declared_schema,
@@ -39,7 +43,6 @@ from headgate.control_protocol.event_codec import NUMBER_MAX
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.schema_evolution import RESERVED
 from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
-from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.kafka import client_settings as kafka_keys
 from headgate.kafka.authentication import AUTH
 from headgate.participant.settings import Incompatible, UnknownFields
@@ -130,7 +133,7 @@ def _require_incompatible_policy_supported(
     if wanted is not Incompatible.IGNORE:
         return
     name = settings.format.type
-    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = value_format_of(settings)
     if not hasattr(made, "unknown_columns_of_last_decode"):
         raise ColumnsCannotEvolve(
             f'{where}incompatible = "{wanted}": the format {name} does not know fields by name',
@@ -159,7 +162,7 @@ def _require_unknown_fields_policy_supported(
             "a transform declares its own result: leave the transform out, or ignore",
         )
     name = settings.format.type
-    made = create_record_format(name, ValueOptions.from_options(settings.format.options).of_format)
+    made = value_format_of(settings)
     if not hasattr(made, "unknown_columns_of_last_decode"):
         raise ColumnsCannotEvolve(
             f"{described}: the format {name} does not report fields that a table lacks",
@@ -240,12 +243,12 @@ def _raise_wrong_setting(message: str, hint: str) -> None:
 
 def _require_valid_spark_address(settings: SinkSections) -> None:
     spark = settings.spark
-    if spark.master and not _MASTER.fullmatch(spark.master):
+    if spark.master and not (_MASTER.fullmatch(spark.master) or holds_stand_in(spark.master)):
         _raise_wrong_setting(
             f"spark.master cannot be {spark.master!r}",
             'write "local[*]", "spark://HOST:PORT", "yarn" or "k8s://..."',
         )
-    if spark.remote and not _REMOTE.fullmatch(spark.remote):
+    if spark.remote and not (_REMOTE.fullmatch(spark.remote) or holds_stand_in(spark.remote)):
         _raise_wrong_setting(
             "spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"'
         )
@@ -296,7 +299,7 @@ def _require_valid_names(settings: SinkSections) -> None:
     if len(set(source.topics)) < len(source.topics):
         _raise_wrong_setting("source.topics names a topic twice", "name each topic once")
     _require_control_topic_is_no_source(source.topics, settings.control.topic)
-    if source.start_at not in ("earliest", "latest"):
+    if source.start_at not in ("earliest", "latest") and not holds_stand_in(source.start_at):
         assert source.start_at_ms is not None  # the property raises for an invalid time
 
 
@@ -426,14 +429,14 @@ def _require_valid_formats(settings: SinkSections) -> None:
     """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
     require_valid_registry_auth(settings)
-    create_record_format(wanted.type, ValueOptions.from_options(wanted.options).of_format)
+    value_format_of(settings)
     used = (settings.tables or settings.table).record_columns.key or settings.has_keyed_table
     if (wanted.key_type or wanted.key_options) and not used:
         _raise_wrong_setting(
             "format.key_type is set, but no column takes the key", "set table.record_columns.key"
         )
     if wanted.key_type:
-        create_record_format(wanted.key_type, wanted.key_options)
+        create_format_or_class(wanted.key_type, wanted.key_options)
     elif wanted.key_options:
         _raise_wrong_setting(
             "format.key_options are set without format.key_type", "name the keys' format"
@@ -604,6 +607,8 @@ def _require_consistent_times(settings: SinkSections) -> None:
 
 def _kafka_setting_ms(settings: SinkSections, key: str, default: int) -> int:
     text = settings.kafka.get(key, str(default))
+    if holds_stand_in(text):
+        return default
     if not text.isdecimal():
         _raise_wrong_setting(
             f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds"

@@ -70,6 +70,15 @@ def create_record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
 
     Raises ``ConfigurationError`` for unknown names and invalid options.
     """
+    factory = find_format_factory(name)
+    try:
+        return factory(options)
+    except ValueError as error:
+        raise ConfigurationError(f"record format {name}: {error}") from error
+
+
+def find_format_factory(name: str) -> FormatFactory:
+    """Return what makes instances. Raises ``ConfigurationError`` for unknown names."""
     factory = _find_built_in_format(name) or _find_registered_format(name)
     if factory is None:
         known = known_format_names()
@@ -77,10 +86,7 @@ def create_record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
             f"there is no record format {name!r}",
             f"known are: {', '.join(known)}{did_you_mean_suffix(name, known)}",
         )
-    try:
-        return factory(options)
-    except ValueError as error:
-        raise ConfigurationError(f"record format {name}: {error}") from error
+    return factory
 
 
 def known_format_names() -> list[str]:

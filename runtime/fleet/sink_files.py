@@ -34,8 +34,8 @@ _SESSION_MS_MAX = 45_000
 def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
     """Return the text of each file ``*.toml``, by the sink that it names (FLEET-6).
 
-    References need not be readable here: workers read them. Raises ``FleetFilesUnfit``, which names
-    every file that is wrong, also for a folder without any.
+    References need not be readable here: workers read them, and check what form the values have.
+    Raises ``FleetFilesUnfit``, which names every file that is wrong, also for a folder without any.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"{folder} is no folder", "name the folder with the sink files")

@@ -119,7 +119,7 @@ def test_what_a_format_raises_is_an_error_of_the_file_without_its_secrets(
         raise TypeError(f"{name} cannot take {options['a']}")
 
     monkeypatch.setenv("OPTION", "a-secret-of-tests")
-    monkeypatch.setattr("headgate.config.validation.create_record_format", fail)
+    monkeypatch.setattr("headgate.config.column_rules.create_record_format", fail)
     error = refusal(MINIMAL + '[format.options]\na = "${env:OPTION}"\n')
     assert "TypeError: json cannot take ***" in error.message
 

