@@ -73,6 +73,7 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.secondary_pending_commits import find_undelivered_commits
+from headgate.data_plane.routing.routes import pattern_of_table_names
 from headgate.participant.settings import UnknownFields
 from headgate.tables.concurrent_secondary_tables import SecondaryTables
 from headgate.tables.iceberg.catalog import missing_rights_or_none, translate_catalog_error
@@ -465,9 +466,9 @@ class SinkTables:
         found = self.catalog_format_of()
         if found is None:
             return set()
-        targets = [route.to for route in self.settings.tables.route]
-        names = [compile_template_pattern(to) for to in targets]
-        templates = {to.rpartition(".")[0] for to in targets}
+        routes = self.settings.tables.routing.routes
+        names = [pattern_of_table_names(route) for route in routes]
+        templates = {route.to.rpartition(".")[0] for route in routes}
         spaces = {each for one in templates for each in _namespaces_of_template(one, found)}
         there = (
             f"{space}.{short}" for space in spaces for short in self.short_table_names_in(space)

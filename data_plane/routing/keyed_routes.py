@@ -13,6 +13,7 @@ from functools import lru_cache
 from headgate.data_plane.routing.routes import (
     Route,
     Routing,
+    known_beginning,
     name_parts_of_value,
     pattern_of_table_names,
     target_of,
@@ -62,9 +63,10 @@ def _route_may_lead_to_keyed_table(
     known = _known_name_parts(route, parts)
     if named := target_of(route, known):
         return bool(routing.key_of(named.table))
-    begin, *unknown = with_name_parts(route, known).to.partition("{")
-    return any(unknown) and any(
-        key and _may_begin_alike(possible_beginnings(match), {begin}) for match, key in routing.keys
+    more = with_name_parts(route, known)
+    return "{" in more.to and any(
+        key and _may_begin_alike(possible_beginnings(match), {known_beginning(more)})
+        for match, key in routing.keys
     )
 
 

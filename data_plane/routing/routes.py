@@ -26,6 +26,8 @@ TABLE_COLUMN = "_table"
 """The field that routes look at behind a transform, which gives it as a column (ROUTE-1)."""
 
 _HASH_CHARACTERS = 16
+_CUT_CHARACTERS = NAME_CHARACTERS_MAX - _HASH_CHARACTERS - 1
+"""What is left of a name that is too long."""
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_]")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _INPUTS = ("field", "header", "record")
@@ -129,9 +131,26 @@ class Routing:
 
 
 def pattern_of_table_names(route: Route) -> re.Pattern[str]:
-    """Return everything that the route can name."""
-    parts = _PLACEHOLDER.split(route.to)  # text, name, text, name, ...
-    return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))
+    """Return everything that the route can name. Of a name that was cut only the beginning counts."""
+    namespace, _, name = route.to.rpartition(".")
+    forms = [_pattern_of_template(name)]
+    begin, *unknown = name.partition("{")
+    if any(unknown) or len(name) > NAME_CHARACTERS_MAX:
+        begin = begin[:_CUT_CHARACTERS]
+        more = _CUT_CHARACTERS - len(begin)
+        forms.append(f"{re.escape(begin)}[^.]{{{more}}}_[0-9a-f]{{{_HASH_CHARACTERS}}}")
+    return re.compile(rf"{_pattern_of_template(namespace)}\.(?:{'|'.join(forms)})")
+
+
+def _pattern_of_template(template: str) -> str:
+    parts = _PLACEHOLDER.split(template)  # text, name, text, name, ...
+    return "[a-z0-9_]+".join(map(re.escape, parts[::2]))
+
+
+def known_beginning(route: Route) -> str:
+    """Return how every name begins that the route can name."""
+    namespace, dot, name = route.to.rpartition(".")
+    return f"{namespace}{dot}{name[:_CUT_CHARACTERS]}".partition("{")[0]
 
 
 def with_name_parts(route: Route, parts: Mapping[str, str]) -> Route:
@@ -169,7 +188,7 @@ def _shorten_name(name: str, raw: str) -> str:
     if len(name) <= NAME_CHARACTERS_MAX:
         return name
     mark = hashlib.sha256(raw.encode(errors="surrogateescape")).hexdigest()[:_HASH_CHARACTERS]
-    return f"{name[: NAME_CHARACTERS_MAX - _HASH_CHARACTERS - 1]}_{mark}"
+    return f"{name[:_CUT_CHARACTERS]}_{mark}"
 
 
 def name_parts_of_value(route: Route, value: str) -> Mapping[str, str] | None:

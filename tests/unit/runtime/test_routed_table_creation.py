@@ -609,6 +609,12 @@ def test_route_4_only_names_that_routes_can_make(shop: Shop) -> None:
     assert not shop.local.catalog.table_exists("other.secrets")
 
 
+def test_route_3_a_table_whose_name_was_cut_is_made(sqlite_catalog: LocalCatalog) -> None:
+    shop = shop_of(sqlite_catalog, ('to = "db.{name}"', 'to = "db.{name}_events"'))
+    (table,) = shop.write({f"shop.{'t' * 130}": [{"id": 1}]})
+    assert table.startswith("t" * 103)
+
+
 def test_a_value_that_is_not_its_own_name_is_the_tables_once_it_made_it(
     shop: Shop,
 ) -> None:

@@ -22,6 +22,7 @@ topic = "topic"
 to = "{to}"
 """
 
+CUT = f"lake.{'t' * 103}_{'0' * 16}"
 THERE = (
     "db.orders",
     "lake.orders",
@@ -31,6 +32,7 @@ THERE = (
     "lake.us_east.orders",
     "lake.UPPER.orders",
     "lakes.eu.orders",
+    CUT,
 )
 
 
@@ -38,7 +40,8 @@ THERE = (
     ("to", "found"),
     [
         ("lake.orders", {"lake.orders"}),
-        ("lake.{topic}", {"lake.orders"}),
+        ("lake.{topic}", {"lake.orders", CUT}),
+        ("lake.{topic}_events", {CUT}),
         ("{topic}.orders", {"db.orders", "lake.orders"}),
         ("lake.{topic}.orders", {"lake.eu.orders", "lake.us_east.orders"}),
         ("lake.eu.{topic}", {"lake.eu.orders", "lake.eu.refunds"}),

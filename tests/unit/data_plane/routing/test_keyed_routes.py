@@ -14,7 +14,7 @@ from headgate.data_plane.routing.keyed_routes import (
     may_route_or_later_feed_keyed_table,
     possible_beginnings,
 )
-from headgate.data_plane.routing.routes import Names, Route, Routing
+from headgate.data_plane.routing.routes import Names, Route, Routing, target_of
 
 KEYS = (("lake.(orders|users_.+)", ("id",)),)
 
@@ -81,6 +81,17 @@ def test_key_1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
     assert not may_lead_to_keyed_table(routing, "logs")
     assert may_lead_to_keyed_table(routing, "other")
     assert not may_lead_to_keyed_table(Routing(routing.routes), "other")
+
+
+@pytest.mark.parametrize("to", ["lake.{topic}", "lake.{topic}_x", "lake.{topic}_{field}"])
+@pytest.mark.parametrize("size", [100, 103, 104, 130, 249])
+def test_a_table_whose_name_was_cut_is_among_what_may_be(to: str, size: int) -> None:
+    topic, route = "t" * size, Route(to=to, field="type" if "field" in to else "")
+    found = target_of(route, {"topic": topic, "field": "orders"})
+    assert found
+    routing = Routing((route,), keys=((found.table.replace(".", r"\."), ("id",)),))
+    assert may_lead_to_table(routing, topic, found.table)
+    assert may_lead_to_keyed_table(routing, topic)
 
 
 @given(st.sampled_from(["orders", "users_a", "logs", "x"]), st.sampled_from(["t", "lake"]))

@@ -15,9 +15,12 @@ from headgate.data_plane.routing.routes import (
     Routing,
     Target,
     fold_case,
+    known_beginning,
+    pattern_of_table_names,
     require_valid_route,
     sanitise_name_part,
     target_of,
+    with_name_parts,
 )
 
 SHOP = Route(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")
@@ -57,6 +60,29 @@ def test_long_names_are_cut_and_stay_different() -> None:
     assert two
     assert one.table != two.table
     assert {len(found.table) - len("lake.") for found in (one, two)} == {NAME_CHARACTERS_MAX}
+
+
+@pytest.mark.parametrize(
+    "to", ["lake.{topic}", "lake.{topic}_events", "lake.{topic}__{field}", "{topic}.a_{field}_cdc"]
+)
+def test_a_name_that_was_cut_is_one_that_its_route_can_make(to: str) -> None:
+    route = Route(to=to, field="type")
+    for size in (*range(90, 125), 249):
+        parts = {"topic": "t" * size, "field": "f" * size}
+        found = target_of(route, parts)
+        assert found
+        for known in (route, with_name_parts(route, {"topic": parts["topic"]})):
+            assert pattern_of_table_names(known).fullmatch(found.table)
+            assert found.table.startswith(known_beginning(known))
+
+
+def test_only_names_as_long_as_those_that_are_cut_end_otherwise() -> None:
+    hashed = "0" * 16
+    pattern = pattern_of_table_names(Route(to="lake.a_{topic}_events"))
+    assert not pattern.fullmatch(f"lake.a_{'t' * 90}_{hashed}")
+    assert not pattern.fullmatch(f"lake.b_{'t' * 101}_{hashed}")
+    fixed = pattern_of_table_names(Route(to="{topic}.orders"))
+    assert not fixed.fullmatch(f"lake.orders{'t' * 97}_{hashed}")
 
 
 def test_of_two_topics_for_one_table_one_is_left() -> None:
