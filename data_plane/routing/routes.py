@@ -131,7 +131,7 @@ class Routing:
 
 
 def pattern_of_table_names(route: Route) -> re.Pattern[str]:
-    """Return everything that the route can name. Of a name that was cut only the beginning counts."""
+    """Return what the route can name; of names that it cuts only the beginning is compared."""
     namespace, _, name = route.to.rpartition(".")
     forms = [_pattern_of_template(name)]
     begin, *unknown = name.partition("{")

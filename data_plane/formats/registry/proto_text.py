@@ -6,11 +6,14 @@ Texts are strangers': a process that is bounded in time and memory reads them, i
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from headgate.control_protocol.errors import DescriptorUnfit, Unreachable
@@ -38,6 +41,8 @@ known = importlib.resources.files("grpc_tools") / "_proto"
 sys.exit(protoc.main(["protoc", "-I.", f"-I{{known}}", "--include_imports", *sys.argv[1:]]))
 """
 _NO_COMPILER = 77
+_OUT = "out.desc"
+_SIGNALS_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def compile_proto_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
@@ -64,12 +69,13 @@ def compile_proto_text(text: str, imports: Mapping[str, str]) -> list[bytes]:
                 "pip install 'headgate[protobuf-text]', on Spark's workers too",
             )
         if ended.returncode:
-            said = to_printable_line(
-                ended.stderr.decode(errors="replace").strip().replace("\n", "; ")
-            )
-            raise UnfitTypes(f"protoc refuses it: {said[:_QUOTED_CHARACTERS]}")
+            lines = ended.stderr.decode(errors="replace").strip().split("\n")
+            said = to_printable_line("; ".join(lines))[:_QUOTED_CHARACTERS]
+            if _is_interrupted_or_without_space(ended.returncode, lines):
+                raise Unreachable(f"protoc cannot compile a schema here: {said or 'it was ended'}")
+            raise UnfitTypes(f"protoc refuses it: {said}")
         with contextlib.suppress(OSError):
-            return split_descriptor_set((folder / "out.desc").read_bytes())
+            return split_descriptor_set((folder / _OUT).read_bytes())
     raise UnfitTypes("protoc wrote nothing")
 
 
@@ -83,8 +89,16 @@ def _require_valid_import(name: str) -> None:
         raise UnfitTypes(f"it brings a {name} of its own")
 
 
+def _is_interrupted_or_without_space(code: int, lines: Sequence[str]) -> bool:
+    """Return whether the schema is not to blame; one that takes too much ends it otherwise."""
+    too_long = os.strerror(errno.EFBIG)
+    return -code in _SIGNALS_FROM_OUTSIDE or any(
+        line.startswith(f"{_OUT}: ") and too_long not in line for line in lines
+    )
+
+
 def _run_protoc(folder: Path) -> subprocess.CompletedProcess[bytes]:
-    told = [sys.executable, "-c", _COMPILE, "--descriptor_set_out=out.desc", MAIN]
+    told = [sys.executable, "-c", _COMPILE, f"--descriptor_set_out={_OUT}", MAIN]
     try:
         return subprocess.run(  # noqa: S603 - our own program; texts are in files
             told,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import signal
+import subprocess
 import time
 from typing import Any
 
@@ -11,13 +13,14 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from unit.data_plane.formats.protobuf_worlds import INNER, World, field, read
 
-from headgate.control_protocol.errors import DescriptorUnfit
+from headgate.control_protocol.errors import DescriptorUnfit, Unreachable
 from headgate.data_plane.formats.column_options import ColumnRule, parse_path
 from headgate.data_plane.formats.field_names import with_lookup_names
 from headgate.data_plane.formats.format_with_column_options import RuledColumns
 from headgate.data_plane.formats.protobuf.decoder import Broken, read_fields
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, parse_types
 from headgate.data_plane.formats.protobuf.format import ProtobufRecords
+from headgate.data_plane.formats.registry import proto_text
 from headgate.data_plane.formats.registry.proto_text import compile_proto_text
 
 pytestmark = pytest.mark.usefixtures("either_loops")
@@ -280,3 +283,42 @@ def test_imports_whose_names_no_folder_holds_are_the_schema_s_fault(
 ) -> None:
     with pytest.raises(UnfitTypes, match=says):
         compile_proto_text("", dict.fromkeys(names, ""))
+
+
+def _end_protoc_as(monkeypatch: pytest.MonkeyPatch, code: int, stderr: bytes) -> None:
+    ended = subprocess.CompletedProcess[bytes]([], code, b"", stderr)
+    monkeypatch.setattr(proto_text.subprocess, "run", lambda *_, **__: ended)
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr"),
+    [
+        (-signal.SIGKILL, b""),
+        (-signal.SIGTERM, b""),
+        (-signal.SIGINT, b"KeyboardInterrupt"),
+        (1, b"headgate.schema.proto:1:1: warning: x\nout.desc: No space left on device\n"),
+    ],
+)
+def test_a_compiler_that_was_ended_or_has_no_space_says_nothing_of_the_schema(
+    monkeypatch: pytest.MonkeyPatch, code: int, stderr: bytes
+) -> None:
+    _end_protoc_as(monkeypatch, code, stderr)
+    with pytest.raises(Unreachable, match="protoc cannot compile a schema here"):
+        compile_proto_text("", {})
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr"),
+    [
+        (1, b'headgate.schema.proto:1:32: "int3" is not defined.\n'),
+        (1, b"out.desc: File too large\n"),
+        (-signal.SIGABRT, b"terminate called after throwing an instance of 'std::bad_alloc'"),
+        (-signal.SIGSEGV, b""),
+    ],
+)
+def test_a_schema_that_is_wrong_or_takes_too_much_is_refused(
+    monkeypatch: pytest.MonkeyPatch, code: int, stderr: bytes
+) -> None:
+    _end_protoc_as(monkeypatch, code, stderr)
+    with pytest.raises(UnfitTypes, match="protoc refuses it"):
+        compile_proto_text("", {})
