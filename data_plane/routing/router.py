@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
+from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule, parse_path
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.format_with_column_options import RuledColumns
@@ -57,7 +58,10 @@ class RouteValues:
         self._schema = pa.schema([])
         if route.field:
             name, rule = _column_and_rule_of_route(route, made)
-            self._schema = pa.schema([pa.field(name, pa.string())])
+            column = pa.field(name, pa.string())
+            self._schema = pa.schema(
+                [field_names.with_lookup_case(column, caseless=options.caseless)]
+            )
             if rule.options_used():
                 rules, caseless = {name: rule}, options.caseless
                 self._format = RuledColumns(made, rules, self._schema, caseless=caseless)
