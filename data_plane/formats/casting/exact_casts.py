@@ -91,11 +91,17 @@ def numbers_to_text(values: pa.Array) -> pa.Array:
         return values.cast(pa.large_string())
     if pa_types.is_floating(values.type) or pa_types.is_decimal(values.type):
         there = values.is_valid().to_numpy(zero_copy_only=False)
+        to_text = _shortest_decimal_text if pa_types.is_decimal(values.type) else str
         # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = values.to_numpy(zero_copy_only=False)
-        result = [str(n) if valid else None for n, valid in zip(numbers, there, strict=True)]
+        result = [to_text(n) if valid else None for n, valid in zip(numbers, there, strict=True)]
         return pa.array(result, pa.large_string())
     return values
+
+
+def _shortest_decimal_text(number: Decimal) -> str:
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _raise_impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -138,6 +144,10 @@ def _cast_floats(values: pa.Array, target: pa.DataType) -> pa.Array:
             raise ValueError(f"is not exactly a {target}")
         return result
     if pa_types.is_integer(target):
+        # ARM gives the largest integer for what is beyond it, which as a float is 2^63 or 2^31:
+        # the cast finds them equal.
+        if (values.to_numpy(zero_copy_only=False) >= 2.0 ** (target.bit_width - 1)).any():
+            raise ValueError(f"is out of the range of {target}")
         return values.cast(target)
     if pa_types.is_decimal(target):
         there = values.is_valid().to_numpy(zero_copy_only=False)
