@@ -18,6 +18,7 @@ from headgate.data_plane.formats.casting.cast_to_table import require_no_faults
 from headgate.data_plane.formats.casting.relabel import array_from_python
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.record_format import (
+    NOTHING,
     Faults,
     RecordFormat,
     RuledFormat,
@@ -162,7 +163,11 @@ class RuledColumns:
                 assert is_added, "there is nothing else in it"
             layer_of[name] = place
         steps = {step.name: step for path in self._paths.values() for step in path[:-1]}
-        return [layer.build_schema(steps) for layer in layers], layer_of
+        schemas = [layer.build_schema(steps) for layer in layers]
+        if not schemas and self._rules and column_options.FROM in getattr(self._inner, "rules", ()):
+            # Beside constants alone: what is no record must not become a row.
+            schemas.append(NOTHING)
+        return schemas, layer_of
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         packed = Packed.pack(values)

@@ -24,7 +24,8 @@ MISSING, NULL, TEXT, ESCAPED, NUMBER, WORD, NESTED, NO_OBJECT, DOUBT = range(9)
 ``NO_OBJECT``: on the way there is a value that has no fields.
 """
 
-_DECODER = json.JSONDecoder(strict=False)
+# Whole numbers stay text: Python's own have at most so many digits, those of records have not.
+_DECODER = json.JSONDecoder(strict=False, parse_int=str)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _KINDS = {'"': TEXT, "n": NULL, "t": WORD, "f": WORD, "{": NESTED, "[": NESTED}
 
@@ -67,7 +68,7 @@ def flag_missing_field(
         kinds, _ = pick_values_at_path(values, [*outer_keys, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
     return np.array(
-        [_lacks_field(json.loads(value, strict=False), path, outer_keys) for value in values],
+        [_lacks_field(_DECODER.decode(value.decode()), path, outer_keys) for value in values],
         np.bool_,
     )
 

@@ -15,7 +15,7 @@ from unit.data_plane.formats.json_tables import plain_rows
 from headgate.data_plane.formats.avro.format import AvroRecords
 from headgate.data_plane.formats.column_options import ColumnRule, parse_path
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
-from headgate.data_plane.formats.csv_and_strings import CsvRecords, StringRecords
+from headgate.data_plane.formats.csv_and_strings import BytesRecords, CsvRecords, StringRecords
 from headgate.data_plane.formats.field_names import with_lookup_names
 from headgate.data_plane.formats.format_with_column_options import Inside, RuledColumns
 from headgate.data_plane.formats.json.format import JsonRecords
@@ -396,3 +396,31 @@ def test_cells_and_texts_have_units_and_constants() -> None:
     assert set(bad) == {2}
     alone = pa.schema([column("at", MOMENT), column("z", TEXT)])
     assert read(StringRecords({}), rules, alone, [b"7"])[0] == [{"at": 7_000_000, "z": "eu"}]
+
+
+@pytest.mark.parametrize("rule", [ColumnRule(as_text=True), ColumnRule(default="d")])
+@pytest.mark.parametrize("caseless", [True, False])
+def test_a_number_of_thousands_of_digits_beside_a_ruled_column_is_nobody_s_business(
+    rule: ColumnRule, caseless: bool
+) -> None:
+    values = [
+        b'{"n":%s,"a":"x\\ny"}' % (b"1" * 5000),
+        b'{"n":%s,"b":"\\n"}' % (b"1" * 5000),
+    ]
+    columns = pa.schema([("a", TEXT)])
+    rows, bad = read(JsonRecords(), {"a": rule}, columns, values, caseless=caseless)
+    assert ([row["a"] for row in rows], bad) == (["x\ny", rule.default], {})
+
+
+def test_what_is_no_record_is_no_row_of_constants() -> None:
+    rules = {"a": ColumnRule(value="x")}
+    rows, bad = read(JsonRecords(), rules, pa.schema([("a", TEXT)]), [b"garbage", b'{"b":1}'])
+    assert rows == [{"a": "x"}]
+    assert bad[0].startswith("not a JSON object")
+
+
+def test_a_format_without_fields_gives_rows_of_constants() -> None:
+    rules = {"a": ColumnRule(value="x")}
+    columns = pa.schema([("a", TEXT)])
+    assert read(CsvRecords({"columns": "p,q"}), rules, columns, [b"1"]) == ([{"a": "x"}], {})
+    assert read(BytesRecords({}), rules, columns, [b"\xff"]) == ([{"a": "x"}], {})
