@@ -77,12 +77,36 @@ def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-_DECODER = json.JSONDecoder(
-    strict=False,
-    parse_float=DECIMALS.create_decimal,
-    parse_constant=_refuse_nan_and_infinity,
-    object_pairs_hook=require_unique_keys,
-)
+class _MinusZero(int):
+    """Marks a zero that is written ``-0``: as a float it is the negative one, as in columns."""
+
+    __slots__ = ()
+
+    def __float__(self) -> float:
+        return -0.0
+
+    def __str__(self) -> str:
+        return "-0"
+
+
+_MINUS_ZERO = _MinusZero()
+
+_MINUS_ZERO_TEXT = re.compile(r"-0(?![0-9.eE])")
+
+
+def _new_decoder(parse_int: Callable[[str], int]) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        strict=False,
+        parse_int=parse_int,
+        parse_float=DECIMALS.create_decimal,
+        parse_constant=_refuse_nan_and_infinity,
+        object_pairs_hook=require_unique_keys,
+    )
+
+
+_DECODER = _new_decoder(int)
+# Apart, since this one costs a call for each number.
+_MINUS_ZERO_DECODER = _new_decoder(lambda text: _MINUS_ZERO if text == "-0" else int(text))
 
 
 def parse_record(value: bytes) -> dict[str, Any]:
@@ -92,7 +116,8 @@ def parse_record(value: bytes) -> dict[str, Any]:
     """
     try:
         text = value.decode()
-        parsed = _DECODER.decode(text)
+        rare = "-0" in text and _MINUS_ZERO_TEXT.search(text)
+        parsed = (_MINUS_ZERO_DECODER if rare else _DECODER).decode(text)
     except RecursionError as error:
         raise BadValue(_TOO_DEEP) from error
     except KeyTwice:
@@ -135,12 +160,12 @@ def convert_field(field: pa.Field, container: dict[str, Any], path_prefix: str =
 def convert_value(field: pa.Field, value: Any, path: str) -> Any:
     if value is None:
         if not field.nullable:
-            raise BadValue(f"{path}: a required value is missing")
+            raise _Nested(f"{path}: a required value is missing")
         return None
     try:
         return _converter_for(field.type)(value, field.type, path)
-    except _Nested as error:
-        raise BadValue(str(error)) from error
+    except _Nested:
+        raise
     except (ValueError, ArithmeticError) as error:
         raise _Nested(f"{path}: {_shorten_json(value)} {error}") from error
 
@@ -309,7 +334,7 @@ def json_text(value: Any) -> str:
     waiting = [value]  # the next one last; no recursion, since a value may be deep
     while waiting:
         item = waiting.pop()
-        if isinstance(item, _Written | Decimal):
+        if isinstance(item, _Written | Decimal | _MinusZero):
             written.append(str(item))
         elif isinstance(item, dict):
             pairs = [[_Written(f"{json.dumps(key)}:"), inside] for key, inside in item.items()]

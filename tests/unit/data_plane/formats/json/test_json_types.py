@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from unit.data_plane.formats.json_tables import (
 
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
+from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
 
 NOON_S = 1_785_585_600  # 2026-08-01T12:00:00Z
@@ -337,3 +339,31 @@ def test_a_maps_keys_may_be_of_other_types_than_text(key: pa.DataType) -> None:
     schema = pa.schema([("v", pa.map_(key, pa.int64()))])
     text = "2026-08-01" if pa.types.is_date32(key) else "20666"
     assert decoded(schema, [document(f'{{"{text}": 1}}')])[0]["v"] == [(20666, 1)]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 200])
+def test_minus_zero_keeps_its_sign_whatever_is_beside_it(block: int) -> None:
+    for kind in (pa.float64(), pa.float32()):
+        schema = pa.schema([("v", kind), ("in", pa.struct([("w", kind)]))])
+        values = [b'{"v":-0,"in":{"w":-0}}', *[b'{"v":1}'] * (block - 1)]
+        first = JsonRecords().decode(values, schema).to_pylist()[0]
+        assert [math.copysign(1, n) for n in (first["v"], first["in"]["w"])] == [-1, -1]
+
+
+def test_minus_zero_is_a_whole_number() -> None:
+    schema = pa.schema([("v", pa.int64()), ("w", pa.decimal128(5, 2))])
+    values = [b'{"v":-0,"w":-0}', b'{"v":1,"w":1}']
+    assert JsonRecords().decode(values, schema).to_pylist()[0] == {"v": 0, "w": 0}
+
+
+def test_a_reason_names_the_innermost_place_once() -> None:
+    inner = pa.struct([("x", pa.int32()), pa.field("y", pa.int32(), nullable=False)])
+    schema = pa.schema([("s", pa.struct([("t", inner)]))])
+    values = [b'{"s":{"t":{"x":"a","y":1}}}', b'{"s":{"t":{"x":1}}}', b'{"s":{"t":3}}']
+    with pytest.raises(UndecodableRecords) as caught:
+        JsonRecords().decode(values, schema)
+    assert caught.value.bad == {
+        0: 's.t.x: "a" is not a number',
+        1: "s.t.y: a required value is missing",
+        2: "s.t: 3 is not an object",
+    }
