@@ -93,7 +93,11 @@ class AvroEncoding:
         self.struct = schema.as_struct()
         self.leaves = tuple(leaves)
         codec = read_choice(properties, "write.avro.compression-codec", _CODECS, "gzip")
-        record_schema = avro_schema(self.struct, "table")
+        names = avro_names_by_id(self.struct)
+        self.types = TypeMapping(
+            _storage_conversion, lambda f: names[f.field_id], lambda _: {}, maps_as_lists=True
+        )
+        record_schema = _record_schema(self.struct, "table", names)
         metadata = {"avro.schema": json.dumps(record_schema).encode(), "avro.codec": codec.encode()}
         self._header = _MAGIC + _encode(_METADATA, metadata)
         self.codec = codec
@@ -116,7 +120,7 @@ class _AvroFile:
         self._metrics = RowMetrics(encoding.leaves)
 
     def write(self, rows: pa.Table) -> None:
-        stored = _TYPE_MAPPING.stored_rows(rows, self._encoding.struct)
+        stored = self._encoding.types.stored_rows(rows, self._encoding.struct)
         portion = max(1, int(_BLOCK_BYTES * rows.num_rows / max(1, rows.nbytes)))
         for begin in range(0, rows.num_rows, portion):
             self._write_block(stored.slice(begin, portion).to_pylist())
@@ -136,20 +140,20 @@ class _AvroFile:
         self._stream.write(count + _encode(_LONG, len(packed)) + packed + self._sync)
 
 
-def avro_schema(struct: StructType, name: str) -> dict[str, Any]:
+def _record_schema(struct: StructType, name: str, names: Mapping[int, str]) -> dict[str, Any]:
     """Return the Avro record of an Iceberg struct, with the ids of its fields."""
     return {
         "type": "record",
         "name": name,
-        "fields": [_avro_field(field) for field in struct.fields],
+        "fields": [_avro_field(field, names) for field in struct.fields],
     }
 
 
-def _avro_field(field: NestedField) -> dict[str, Any]:
-    own = avro_field_name(field)
+def _avro_field(field: NestedField, names: Mapping[int, str]) -> dict[str, Any]:
+    own = names[field.field_id]
     result: dict[str, Any] = {
         "name": own,
-        "type": _type_of_field(field),
+        "type": _type_of_field(field, names),
         "field-id": field.field_id,
     }
     if field.optional:
@@ -159,23 +163,26 @@ def _avro_field(field: NestedField) -> dict[str, Any]:
     return result
 
 
-def _type_of_field(field: NestedField) -> Any:
-    kind = _avro_type(field.field_type, field.field_id)
+def _type_of_field(field: NestedField, names: Mapping[int, str]) -> Any:
+    kind = _avro_type(field.field_type, field.field_id, names)
     return kind if field.required else ["null", kind]
 
 
-def _avro_type(iceberg_type: IcebergType, field_id: int) -> Any:
+def _avro_type(iceberg_type: IcebergType, field_id: int, names: Mapping[int, str]) -> Any:
     """Return the type; names use the field's id, since each may be defined once only."""
     if isinstance(iceberg_type, StructType):
-        return avro_schema(iceberg_type, f"r{field_id}")
+        return _record_schema(iceberg_type, f"r{field_id}", names)
     if isinstance(iceberg_type, ListType):
-        items = _type_of_field(iceberg_type.element_field)
+        items = _type_of_field(iceberg_type.element_field, names)
         return {"type": "array", "items": items, "element-id": iceberg_type.element_id}
     if isinstance(iceberg_type, MapType):
         pair = {
             "type": "record",
             "name": f"k{iceberg_type.key_id}_v{iceberg_type.value_id}",
-            "fields": [_avro_field(iceberg_type.key_field), _avro_field(iceberg_type.value_field)],
+            "fields": [
+                _avro_field(field, names)
+                for field in (iceberg_type.key_field, iceberg_type.value_field)
+            ],
         }
         return {"type": "array", "items": pair, "logicalType": "map"}
     if isinstance(iceberg_type, DecimalType):
@@ -204,9 +211,33 @@ def _decimal_byte_count(precision: int) -> int:
     return largest.bit_length() // 8 + 1
 
 
-def avro_field_name(field: NestedField) -> str:
-    """Return the field's name where Avro allows it, else one made from it as Iceberg does."""
-    result = re.sub(r"[^A-Za-z0-9_]", lambda odd: f"_x{ord(odd[0]):X}", field.name)
+def avro_names_by_id(iceberg_type: IcebergType) -> dict[int, str]:
+    """Return the names of all fields inside: their own where Avro allows it, else as Iceberg makes
+    them, and with the field's id where another one of the record has that name."""
+    fields = _fields_inside(iceberg_type)
+    taken = {field.name for field in fields}
+    result: dict[int, str] = {}
+    for field in fields:
+        name = _name_allowed_by_avro(field.name)
+        while name != field.name and name in taken:
+            name = f"{name}_{field.field_id}"
+        taken.add(name)
+        result |= {field.field_id: name, **avro_names_by_id(field.field_type)}
+    return result
+
+
+def _fields_inside(iceberg_type: IcebergType) -> Sequence[NestedField]:
+    if isinstance(iceberg_type, StructType):
+        return iceberg_type.fields
+    if isinstance(iceberg_type, ListType):
+        return (iceberg_type.element_field,)
+    if isinstance(iceberg_type, MapType):
+        return iceberg_type.key_field, iceberg_type.value_field
+    return ()
+
+
+def _name_allowed_by_avro(name: str) -> str:
+    result = re.sub(r"[^A-Za-z0-9_]", lambda odd: f"_x{ord(odd[0]):X}", name)
     return f"_{result}" if result[:1].isdigit() else result
 
 
@@ -248,6 +279,3 @@ def _encode(schema: Any, value: Any) -> bytes:
     into = io.BytesIO()
     fastavro.schemaless_writer(into, schema, value)
     return into.getvalue()
-
-
-_TYPE_MAPPING = TypeMapping(_storage_conversion, avro_field_name, lambda _: {}, maps_as_lists=True)
