@@ -14,20 +14,23 @@ from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO, OutputStream
-from pyiceberg.table import TableProperties
-from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.data_plane.batch.writer_task_plan import TableShape, WriterPlan
 from headgate.data_plane.files.file_format import Encoder, Encoding
-from headgate.data_plane.files.format_choice import FORMAT, encoding_of, target_file_size_bytes
+from headgate.data_plane.files.format_choice import (
+    FORMAT,
+    encoding_of,
+    object_storage_choices,
+    target_file_size_bytes,
+)
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetEncoding
 from headgate.data_plane.files.partitioning import Partitioner, PartitionKey
@@ -53,27 +56,6 @@ class FilePlacement:
 
     enabled: bool = False
     partitioned: bool = True
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Read the table's properties. Raises ``ValueError`` for what is not true or false."""
-        asked = dict(properties)
-        return cls(
-            bool(
-                property_as_bool(
-                    asked,
-                    TableProperties.OBJECT_STORE_ENABLED,
-                    TableProperties.OBJECT_STORE_ENABLED_DEFAULT,
-                )
-            ),
-            bool(
-                property_as_bool(
-                    asked,
-                    TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS,
-                    TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS_DEFAULT,
-                )
-            ),
-        )
 
     def new_relative_path(self, partition: str) -> str:
         """Return a new file's path below the sink's folder, without its ending."""
@@ -146,7 +128,7 @@ class FileShape:
         self.encoding = encoding_of(schema, properties, leaves)
         self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
         self.target_bytes = target_file_size_bytes(properties)
-        self.placement = FilePlacement.from_properties(properties)
+        self.placement = FilePlacement(*object_storage_choices(properties))
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(spec, schema)
         self._marking = table.marking

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyiceberg.io import OutputStream
+from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.errors import ConfigurationError
 
@@ -58,6 +59,16 @@ def read_positive_number(properties: Mapping[str, str], name: str, default: int)
     if not text.strip().isdecimal() or int(text) == 0:
         raise ConfigurationError(f"the table's {name} is {text!r}", "it is a whole number above 0")
     return int(text)
+
+
+def read_boolean(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Return the property as true or false. Raises ``ConfigurationError``."""
+    try:
+        return bool(property_as_bool(dict(properties), name, default))
+    except ValueError:
+        raise ConfigurationError(
+            f"the table's {name} is {properties[name]!r}", "it is true or false"
+        ) from None
 
 
 def read_choice(

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from headgate.control_protocol.errors import ConfigurationError, KeyUnfit
-from headgate.data_plane.files.file_format import Encoding, read_choice, read_positive_number
+from headgate.data_plane.files.file_format import (
+    Encoding,
+    read_boolean,
+    read_choice,
+    read_positive_number,
+)
 from headgate.data_plane.files.metrics import Leaf, leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetEncoding
 
@@ -56,9 +62,26 @@ def target_file_size_bytes(properties: Mapping[str, str]) -> int:
     return read_positive_number(properties, _TARGET, 0)
 
 
+def object_storage_choices(properties: Mapping[str, str]) -> tuple[bool, bool]:
+    """Return whether files are spread, and whether the partition is in the path of those.
+
+    Raises ``ConfigurationError``.
+    """
+    return read_boolean(
+        properties,
+        TableProperties.OBJECT_STORE_ENABLED,
+        default=TableProperties.OBJECT_STORE_ENABLED_DEFAULT,
+    ), read_boolean(
+        properties,
+        TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS,
+        default=TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS_DEFAULT,
+    )
+
+
 def require_writable_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
     """Raise ``ConfigurationError`` for table properties whose files cannot be written."""
     target_file_size_bytes(properties)
+    object_storage_choices(properties)
     encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
 
 

@@ -185,6 +185,19 @@ def test_names_that_avro_does_not_allow_are_spelt_as_iceberg_spells_them() -> No
     assert list(reader) == [{"_1_x20fare": 7, "gr_xF6_xDFe": "x"}]
 
 
+def test_columns_whose_names_become_one_avro_name_keep_their_values() -> None:
+    pair = ["a-b", "a_x2Db", "a_x2Db_1"]
+    inner = StructType(*(NestedField(n, name, LongType()) for n, name in enumerate(pair, 1)))
+    others = [NestedField(5, "1a", LongType()), NestedField(6, "_1a", LongType())]
+    schema = Schema(NestedField(4, "in", inner), *others)
+    row = {"in": dict(zip(pair, (1, 2, 3), strict=True)), "1a": 4, "_1a": 5}
+    file, _ = written(schema, table_of(schema, [row]), {FORMAT: "avro"})
+    reader = fastavro.reader(file)
+    assert list(reader) == [
+        {"in": {"a_x2Db_1_1": 1, "a_x2Db": 2, "a_x2Db_1": 3}, "_1a_5": 4, "_1a": 5}
+    ]
+
+
 @pytest.mark.parametrize("kind", ["orc", "avro"])
 def test_a_null_in_a_required_column_is_not_written(kind: str) -> None:
     schema = Schema(NestedField(1, "id", LongType(), required=True))
@@ -201,10 +214,13 @@ def test_a_null_in_a_required_column_is_not_written(kind: str) -> None:
         ("write.orc.stripe-size-bytes", "0"),
         ("write.orc.compression-strategy", "best"),
         ("write.avro.compression-codec", "brotli"),
+        ("write.object-storage.enabled", "maybe"),
+        ("write.object-storage.partitioned-paths", "2"),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name(name: str, value: str) -> None:
-    kind = name.split(".")[1] if name != FORMAT else "csv"
+    part = name.split(".")[1]
+    kind = "csv" if name == FORMAT else part if part in ("orc", "avro") else "parquet"
     with pytest.raises(ConfigurationError, match=name):
         require_writable_files(SCHEMA, {FORMAT: kind, name: value}, UNSORTED_SORT_ORDER)
 
