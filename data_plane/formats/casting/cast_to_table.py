@@ -307,6 +307,8 @@ def _cast_map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
 
 def _flag_repeated_keys(keys: pa.Array, owners: Rows) -> Flags:
     stored = keys.storage if isinstance(keys, pa.ExtensionArray) else keys
+    if pa_types.is_nested(stored.type):  # Arrow compares none of these
+        stored = pa.array([repr(key) for key in stored.to_pylist()], pa.large_string())
     codes = np.asarray(stored.dictionary_encode().indices.fill_null(-1))
     _, first = np.unique(np.stack([owners, codes], axis=1), axis=0, return_index=True)
     again = np.ones(len(codes), np.bool_)
