@@ -51,9 +51,20 @@ def parse_select(sql: str) -> SelectText:
     return SelectText(
         items=items,
         names=tuple(item.alias_or_name for item in select.expressions),
-        star=any(item.is_star for item in select.expressions),
+        star=any(_is_star_of(item, table) for item in select.expressions),
         alias=table.alias or VIEW,
         where=where,
+    )
+
+
+def _is_star_of(item: exp.Expression, table: exp.Table) -> bool:
+    """Return whether it is all columns of the records, not all fields of a struct."""
+    from sqlglot import exp
+
+    if not isinstance(item, exp.Column):
+        return bool(item.is_star)
+    return (
+        item.is_star and len(item.parts) == 2 and item.table.lower() == table.alias_or_name.lower()
     )
 
 
@@ -142,9 +153,9 @@ def _split_items_and_where(sql: str) -> tuple[tuple[str, ...], str]:
     depth = 0
     for place, token in enumerate(tokens):
         depth += (token.token_type in opening) - (token.token_type in closing)
-        # "a IS DISTINCT FROM b" has the only FROM outside parentheses that does not begin a clause.
-        comparing = place > 0 and tokens[place - 1].token_type is TokenType.DISTINCT
-        if depth == 0 and token.token_type in marks and not comparing:
+        # Outside parentheses "a IS DISTINCT FROM b" and a field of such a name begin no clause.
+        inside = place > 0 and tokens[place - 1].token_type in (TokenType.DISTINCT, TokenType.DOT)
+        if depth == 0 and token.token_type in marks and not inside:
             cuts.append(token)
     until_from = next(i for i, token in enumerate(cuts) if token.token_type is TokenType.FROM)
     items = [

@@ -41,6 +41,24 @@ def test_a_star_brings_every_column(sql: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "star"),
+    [
+        ("select id, address.* from records", False),
+        ("select r.address.* from records r", False),
+        ("select address.*, R.* from records r", True),
+        ("select records.* from records", True),
+    ],
+)
+def test_a_star_of_a_struct_is_not_every_column(sql: str, star: bool) -> None:
+    assert parse_select(sql).star is star
+
+
+def test_a_field_that_is_called_as_a_word_of_the_statement_cuts_nothing() -> None:
+    text = parse_select("select tx.from, b from records where t.where = 1")
+    assert (text.items, text.where) == (("tx.from", "b"), "t.where = 1")
+
+
+@pytest.mark.parametrize(
     ("sql", "told"),
     [
         ("select distinct a from records", "DISTINCT"),
