@@ -179,7 +179,7 @@ def message_indexes_of(frame: bytes) -> list[int]:
 
 
 def _message_frame_sizes(values: Packed) -> Integers:
-    """Return how many bytes precede each message; 0 if unknown."""
+    """Return how many bytes precede each message; without indexes those of its id, or 0."""
     raw, ends = values.concat_with_tail(b"\0" * (_ID_BYTES[GUID] + 2))
     begins = np.roll(ends, 1)
     begins[:1] = 0
@@ -195,7 +195,7 @@ def _message_frame_sizes(values: Packed) -> Integers:
         try:
             sizes[row] = _read_message_indexes(values[row], int(ids[row]))[1]
         except Broken:
-            sizes[row] = 0
+            sizes[row] = len(schema_id_of(values[row][: ids[row]]))
     return sizes
 
 

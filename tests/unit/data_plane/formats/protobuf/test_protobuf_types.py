@@ -21,6 +21,7 @@ from headgate.data_plane.formats.protobuf.decoder import Broken, read_fields
 from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, parse_types
 from headgate.data_plane.formats.protobuf.format import ProtobufRecords
 from headgate.data_plane.formats.registry import proto_text
+from headgate.data_plane.formats.registry.frames import split_by_message_frame
 from headgate.data_plane.formats.registry.proto_text import compile_proto_text
 
 pytestmark = pytest.mark.usefixtures("either_loops")
@@ -322,3 +323,18 @@ def test_a_schema_that_is_wrong_or_takes_too_much_is_refused(
     _end_protoc_as(monkeypatch, code, stderr)
     with pytest.raises(UnfitTypes, match="protoc refuses it"):
         compile_proto_text("", {})
+
+
+@pytest.mark.parametrize("behind", [b"", b'{"a":1}', b"\xff" * 20])
+@pytest.mark.parametrize("front", [b"\0\0\0\0\1", b"\1" + b"g" * 16])
+def test_an_id_without_message_indexes_is_seen(front: bytes, behind: bytes) -> None:
+    good = front + b"\0" + b"x"
+    frames = {
+        tuple(rows.tolist()): frame
+        for frame, rows, _ in split_by_message_frame([front + behind, good])
+    }
+    assert frames == {(0,): front, (1,): front + b"\0"}
+
+
+def test_what_is_shorter_than_an_id_has_no_frame() -> None:
+    assert [frame for frame, *_ in split_by_message_frame([b"\0\0\0", b"\1" * 8, b""])] == [b""]
