@@ -231,7 +231,7 @@ class RegistryClient:
         if status == 200:
             return asked.read(body)
         said, code = _error_text_and_code_in(body)
-        words = f"{status} {Redaction(secrets)(said)}".strip()
+        words = f"{status} {Redaction(secrets)(said)[:_QUOTED_CHARACTERS]}".strip()
         if status == _NOT_FOUND and code in _SCHEMA_NOT_FOUND:
             raise NoSuchSchema(f"the registry does not know {what}")
         if status in _DENIED:
@@ -418,7 +418,7 @@ def _error_text_and_code_in(body: bytes) -> tuple[str, int]:
     text, code = said.get("message"), said.get("error_code")
     if str(said.get("name")) in _APICURIO_NOT_FOUND:
         text, code = said.get("title"), _SCHEMA_NOT_FOUND.start
-    # Cut first and last: a secret that a cut divides would not be found.
+    # Cut once more when it was redacted: a secret that a cut divides would not be found.
     words = to_printable_line(text)[: 50 * _QUOTED_CHARACTERS] if isinstance(text, str) else ""
     return words, code if isinstance(code, int) else 0
 

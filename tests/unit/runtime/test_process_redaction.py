@@ -327,10 +327,11 @@ def test_where_the_brokers_are_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class _Echoing(BaseHTTPRequestHandler):
-    """A registry that fails, and repeats all that it was sent."""
+    """A registry that fails, and repeats all that it was sent, at length."""
 
     def do_GET(self) -> None:
-        body = json.dumps({"error_code": 50001, "message": str(self.headers)}).encode()
+        said = f"Authorization: {self.headers['Authorization']} {self.headers}" + "x" * 9_000
+        body = json.dumps({"error_code": 50001, "message": said}).encode()
         self.send_response(500)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -361,3 +362,4 @@ def test_a_registry_that_repeats_what_it_was_sent_gives_nothing_away() -> None:
     assert "Authorization: Basic ***" in shown, "it was quoted"
     assert "format-secret" not in shown
     assert "bWU6" not in shown
+    assert len(shown) < 500
