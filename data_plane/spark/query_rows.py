@@ -131,7 +131,7 @@ class RowsWriter:
     def _rows_not_yet_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if not self.trim:
             return batch
-        if any(batch.column(self.places[part]).null_count for part in ("partition", "offset")):
+        if any(batch.column(column).null_count for column in self.places.values()):
             raise RowsUnfit(
                 "some rows do not say of which record they are, and the batch begins below the "
                 "table's offsets",
