@@ -55,7 +55,7 @@ def read_values(
 
     ``wanted``: the columns for a record's fields, or the only one for a value of another type.
     """
-    buffer = Buffer(values, _padding_bytes_for(avro_type))
+    buffer = Buffer(values, max(avro_type.fixed_max, 16))
     begins = np.roll(buffer.ends, 1)
     begins[:1] = 0
     rows = np.arange(len(values), dtype=np.int64)
@@ -70,10 +70,6 @@ def _may_be_record(avro_type: Avro) -> bool:
     return avro_type.type == "record" or (
         avro_type.type == "union" and any(map(_may_be_record, avro_type.children))
     )
-
-
-def _padding_bytes_for(avro_type: Avro) -> int:
-    return max([avro_type.size, 16, *map(_padding_bytes_for, avro_type.children)])
 
 
 def _read_type(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:

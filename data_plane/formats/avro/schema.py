@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.data_plane.formats.casting.counted_time_types import counted_type
@@ -28,6 +28,8 @@ _LOGICAL = {
 _DIGITS_MAX = 38
 _FIXED_BYTES_MAX = 64 * 1024 * 1024
 _DEPTH_MAX = 64
+_TYPES_MAX = 50_000
+"""A schema of a few lines could have any number of them, and each record is read by all."""
 
 
 class UnfitSchema(ValueError):
@@ -55,10 +57,24 @@ class Avro:
     precision: int = 0
     called: str = ""
     defaulted: tuple[str, ...] = ()
+    bytes_min: int = field(init=False, repr=False, compare=False)
+    """The minimum size of a value."""
+    fixed_max: int = field(init=False, repr=False, compare=False)
+    """The size of the largest fixed in it."""
+    type_count: int = field(init=False, repr=False, compare=False)
+    """How many types are in it, a named one as often as it is used."""
 
-    @property
-    def bytes_min(self) -> int:
-        """Return the minimum size of a value."""
+    def __post_init__(self) -> None:
+        """Compute what is asked for often: a walk would enter shared types again and again."""
+        count = 1 + sum(child.type_count for child in self.children)
+        if count > _TYPES_MAX:
+            raise UnfitSchema(f"the schema has more than {_TYPES_MAX} types where they are used")
+        largest = max([self.size, *(child.fixed_max for child in self.children)])
+        object.__setattr__(self, "type_count", count)
+        object.__setattr__(self, "fixed_max", largest)
+        object.__setattr__(self, "bytes_min", self._compute_bytes_min())
+
+    def _compute_bytes_min(self) -> int:
         if self.type in ("null", "fixed"):
             return self.size
         if self.type == "record":

@@ -21,6 +21,7 @@ from unit.data_plane.formats.avro_worlds import (
 )
 
 from headgate.data_plane.formats.avro.format import AvroRecords
+from headgate.data_plane.formats.avro.schema import UnfitSchema, parse_schema
 from headgate.data_plane.formats.record_format import UndecodableRecords
 
 pytestmark = pytest.mark.usefixtures("either_loops")
@@ -118,6 +119,16 @@ def test_an_array_of_nothing_costs_no_memory() -> None:
     assert decoded(schema, [short], columns) == [{"v": [None] * 256}]
     huge = bytes.fromhex("fe" + "ff" * 7 + "7f") + b"\x00"
     assert list(reasons(schema, [short, huge], columns)) == [1]
+
+
+def test_a_short_schema_of_endless_types_is_refused_at_once() -> None:
+    """Each record holds the one before it twice."""
+    kind: Any = {"type": "record", "name": "R0", "fields": []}
+    for n in range(1, 31):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"R{n - 1}"}]
+        kind = {"type": "record", "name": f"R{n}", "fields": fields}
+    with pytest.raises(UnfitSchema, match="more than 50000 types"):
+        parse_schema(json.dumps(kind))
 
 
 def test_schemas_that_nothing_can_hold_are_refused_once_and_for_all() -> None:
