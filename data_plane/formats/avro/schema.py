@@ -67,8 +67,6 @@ class Avro:
     def __post_init__(self) -> None:
         """Compute what is asked for often: a walk would enter shared types again and again."""
         count = 1 + sum(child.type_count for child in self.children)
-        if count > _TYPES_MAX:
-            raise UnfitSchema(f"the schema has more than {_TYPES_MAX} types where they are used")
         largest = max([self.size, *(child.fixed_max for child in self.children)])
         object.__setattr__(self, "type_count", count)
         object.__setattr__(self, "fixed_max", largest)
@@ -92,7 +90,10 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
     reading = _Reading()
     for other in references:
         reading.parse_type(_parse_json(other), "", 0)
-    return reading.parse_type(_parse_json(text), "", 0)
+    result = reading.parse_type(_parse_json(text), "", 0)
+    if result.type_count > _TYPES_MAX:
+        raise UnfitSchema(f"the schema has more than {_TYPES_MAX} types where they are used")
+    return result
 
 
 def nullable_fields_with_default(writer: Avro) -> tuple[str, ...]:

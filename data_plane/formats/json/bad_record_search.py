@@ -97,7 +97,7 @@ def flag_suspect_records(
     """Return which values are not one JSON object each (RFC 8259), and which name a key twice.
 
     Of the latter, a few may be listed wrongly. Control characters in strings pass; escapes that the
-    parser gets wrong, and what is deeper than 64 levels, do not.
+    parser gets wrong, and what is deeper than 64 levels (256 where Python looks), do not.
 
     With ``fields``: also the marks of each value as in ``Loops.flag_json_objects``, if the C code
     gives them.
