@@ -37,7 +37,9 @@ class SinkTask:
     def open(self, partitions: Iterable[TopicPartition]) -> None:
         """Add assigned partitions. Records are ignored until the task has sought its offset."""
         self._buffers.open(partitions)
-        self.put(())
+        # Nothing is sought here: the loop may hold records that were delivered before the seek, and
+        # put them later as if they came behind it. ``put`` takes them in first.
+        self._driver.run_once(0)
 
     def put(self, records: Iterable[Record]) -> None:
         """Take records, in each partition's order, and make a turn of the protocol."""
