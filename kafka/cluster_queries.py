@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -23,7 +23,8 @@ from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.authentication import token_keeper_for
 from headgate.kafka.client_settings import settings_error
 from headgate.kafka.clients import new_admin, new_consumer
-from headgate.kafka.error_codes import NO_RIGHTS
+from headgate.kafka.control_topic import creation_error, new_control_topic
+from headgate.kafka.error_codes import NO_RIGHTS, SETTINGS_NOT_TOLD
 
 ANSWER_S_MAX = 5.0
 _TRY_S = 1.0
@@ -134,13 +135,15 @@ class Cluster:
     def is_compacted(self, topic: str) -> bool | None:
         """Return whether the brokers remove records of a topic for newer ones with the same key.
 
-        ``None``: they do not say.
+        ``None``: they do not say. Raises ``MissingRights`` and ``Unreachable``.
         """
         resource = ConfigResource(ResourceType.TOPIC, topic)
         futures = self._admin.describe_configs([resource], request_timeout=ANSWER_S_MAX)
         try:
             policy = futures[resource].result().get("cleanup.policy")
         except kafka.KafkaException as error:
+            if error.args[0].code() in SETTINGS_NOT_TOLD:
+                return None
             raise _description_error(f"the settings of topic {topic}", error) from error
         return None if policy is None else "compact" in str(policy.value)
 
@@ -165,17 +168,20 @@ class Cluster:
                 members=tuple(members),
             )
 
-    def may_create_topic(self, topic: str) -> bool:
-        """Return whether a topic could be created; the brokers only validate the request."""
+    def may_create_control_topic(self, topic: str) -> bool:
+        """Return whether a start could create it; the brokers only validate its request.
+
+        Raises ``ControlTopicUnfit`` for another refusal than that of the right.
+        """
         futures = self._admin.create_topics(
-            [NewTopic(topic, 1, -1)], request_timeout=ANSWER_S_MAX, validate_only=True
+            [new_control_topic(topic)], request_timeout=ANSWER_S_MAX, validate_only=True
         )
         try:
             futures[topic].result()
         except kafka.KafkaException as error:
             if error.args[0].code() in _REFUSED:
                 return False
-            raise _description_error(f"creating topic {topic}", error) from error
+            raise creation_error(topic, error.args[0]) from error
         return True
 
     def _unreachable_error(self, error: kafka.KafkaException) -> HeadgateError:
@@ -266,14 +272,14 @@ def read_newest_append_time(
             if wait_for_next_s or low < high
             else None
         )
+        if message is None or _is_end_of_log(message):
+            return None
     except kafka.KafkaException as error:
         if error.args[0].code() in _ABSENT:
             return None
         raise _description_error(f"topic {topic}", error) from error
     finally:
         consumer.close()
-    if message is None or message.error():
-        return None
     kind, time_ms = message.timestamp()
     return int(time_ms) if kind == kafka.TIMESTAMP_LOG_APPEND_TIME else None
 
@@ -283,9 +289,17 @@ def _read_values(consumer: kafka.Consumer, end: int) -> list[bytes]:
     patience = time.monotonic() + ANSWER_S_MAX
     while time.monotonic() < patience:
         for message in consumer.consume(1_000, 0.2):
-            if message.error():
-                return found  # the end of the log
+            if _is_end_of_log(message):
+                return found
             found.append(message.value() or b"")
             if (message.offset() or 0) + 1 >= end:
                 return found
     return found
+
+
+def _is_end_of_log(message: kafka.Message) -> bool:
+    """Return whether it is no record but says that the log ends. Raises any other error in it."""
+    error = message.error()
+    if error is not None and error.code() != _CODES._PARTITION_EOF:  # noqa: SLF001
+        raise kafka.KafkaException(error)
+    return error is not None

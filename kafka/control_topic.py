@@ -22,7 +22,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.message_encoding import MESSAGE_BYTES_MAX
 from headgate.kafka.client_settings import settings_error, with_quiet_log, without_consumer_settings
 from headgate.kafka.clients import new_admin
-from headgate.kafka.error_codes import NO_RIGHTS
+from headgate.kafka.error_codes import NO_RIGHTS, SETTINGS_NOT_TOLD
 
 REQUEST_TIMEOUT_MS = 10_000
 
@@ -41,12 +41,12 @@ _AS_IT_SHOULD_BE = (
     "one partition, cleanup.policy=delete, max.message.bytes of at least"
     f" {MESSAGE_BYTES_MAX + _BATCH_BYTES}"
 )
-_NOT_OFFERED = {
-    kafka.KafkaError.UNSUPPORTED_VERSION,
-    kafka.KafkaError.INVALID_REQUEST,
-    kafka.KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the client's name for the first
+_LATER = {
+    kafka.KafkaError.REQUEST_TIMED_OUT,
+    kafka.KafkaError.NOT_CONTROLLER,
+    kafka.KafkaError.THROTTLING_QUOTA_EXCEEDED,
 }
-"""How a cluster answers that has no settings of topics for an admin client."""
+"""The client does not mark these as retriable in an answer to an admin request."""
 
 
 def ensure_control_topic(
@@ -112,28 +112,20 @@ class _Cluster:
         return True
 
     def create_topic(self) -> None:
-        new = NewTopic(self._topic, 1, _BROKER_DEFAULT, config=CONTROL_SETTINGS)
-        futures = self._admin.create_topics([new], request_timeout=self._timeout_s)
+        new = [new_control_topic(self._topic)]
+        futures = self._admin.create_topics(new, request_timeout=self._timeout_s)
         try:
             futures[self._topic].result()
         except kafka.KafkaException as error:
             cause = error.args[0]
             if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._creation_error(cause) from error
+                raise creation_error(self._topic, cause) from error
         # Brokers learn of a new topic one after the other.
         deadline_s = time.monotonic() + self._timeout_s
         while not self.require_fitting_topic_if_present():
             if time.monotonic() > deadline_s:
                 raise Unreachable(f"control topic {self._topic} was created but does not show up")
             time.sleep(0.05)
-
-    def _creation_error(self, cause: kafka.KafkaError) -> HeadgateError:
-        if cause.retriable() or cause.code() < 0:
-            return self._unreachable_error(cause)
-        return ControlTopicUnfit(
-            f"control topic {self._topic} is missing and cannot be created: {cause.str()}",
-            f"create it with {_AS_IT_SHOULD_BE}, or allow the principal to create it",
-        )
 
     def _describe_topic(self) -> Any | None:
         topics = kafka.TopicCollection([self._topic])
@@ -146,7 +138,7 @@ class _Cluster:
                 return None
             if cause.code() in NO_RIGHTS:
                 raise self._rights_error("Describe", cause) from error
-            raise self._unreachable_error(cause) from error
+            raise _unreachable_error(self._topic, cause) from error
 
     def topic_settings(self) -> Mapping[str, str] | None:
         """Return what the cluster tells of the topic's settings; ``None`` without the topic."""
@@ -160,9 +152,9 @@ class _Cluster:
                 return None
             if cause.code() in NO_RIGHTS:
                 raise self._rights_error("DescribeConfigs", cause) from error
-            if cause.code() in _NOT_OFFERED:
+            if cause.code() in SETTINGS_NOT_TOLD:
                 return {}
-            raise self._unreachable_error(cause) from error
+            raise _unreachable_error(self._topic, cause) from error
         return {name: str(entry.value) for name, entry in entries.items()}
 
     def _rights_error(self, right: str, cause: kafka.KafkaError) -> MissingRights:
@@ -171,11 +163,27 @@ class _Cluster:
             f"allow the principal {right} on it, and Read and Write",
         )
 
-    def _unreachable_error(self, cause: kafka.KafkaError) -> Unreachable:
-        return Unreachable(
-            f"control topic {self._topic}: the Kafka cluster did not answer: {cause.str()}",
-            "check bootstrap.servers and that the brokers run",
-        )
+
+def new_control_topic(topic: str) -> NewTopic:
+    """Return the control topic as a start asks for it."""
+    return NewTopic(topic, 1, _BROKER_DEFAULT, config=CONTROL_SETTINGS)
+
+
+def creation_error(topic: str, cause: kafka.KafkaError) -> HeadgateError:
+    """Return what a refused request to create the control topic means."""
+    if cause.code() in _LATER or cause.code() < 0:
+        return _unreachable_error(topic, cause)
+    return ControlTopicUnfit(
+        f"control topic {topic} is missing and cannot be created: {cause.str()}",
+        f"create it with {_AS_IT_SHOULD_BE}, or allow the principal to create it",
+    )
+
+
+def _unreachable_error(topic: str, cause: kafka.KafkaError) -> Unreachable:
+    return Unreachable(
+        f"control topic {topic}: the Kafka cluster did not answer: {cause.str()}",
+        "check bootstrap.servers and that the brokers run",
+    )
 
 
 def faults_of_control_topic(partition_count: int, settings: Mapping[str, str]) -> list[str]:

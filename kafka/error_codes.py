@@ -16,6 +16,15 @@ NO_RIGHTS = frozenset(
 )
 """The cluster refuses the principal: waiting changes nothing, a person grants rights."""
 
+SETTINGS_NOT_TOLD = frozenset(
+    {
+        kafka.KafkaError.UNSUPPORTED_VERSION,
+        kafka.KafkaError.INVALID_REQUEST,
+        kafka.KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - the client's name for the first
+    }
+)
+"""How a cluster answers that has no settings of topics for an admin client."""
+
 _INCONSISTENT_TOPIC_ID = 103
 """Its code in Kafka's protocol; clients before 2.15 have no name for it."""
 

@@ -844,7 +844,7 @@ class SinkAudit:
             topics = {at.topic: source.topics[at.topic] for at in ranges}
             self._compacted = which_topics_are_compacted(self._settings.kafka, topics)
         except RetryLater as error:
-            self._unproven.append(f"the source was not asked: {error.message}")
+            self._unproven.append(f"tables with a key were not compared: {error.message}")
             return
         left_out = dict(self._keyed.moved_past)
         for at in keyed_spans:

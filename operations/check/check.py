@@ -370,7 +370,7 @@ def _check_control_topic(
     else:
         exists = cluster.describe_topic(name) is not None
     if not exists:
-        if not cluster.may_create_topic(name):
+        if not cluster.may_create_control_topic(name):
             raise ControlTopicUnfit(
                 f"control topic {name} does not exist and may not be created",
                 "create it with one partition, or grant CREATE",

@@ -101,7 +101,9 @@ def test_without_the_right_to_create_topics_what_could_not_be_tried_is_said(
     made.result()
     rules.allow_only(ResourceType.BROKER, CLUSTER, *needed)
     cluster = Cluster({"bootstrap.servers": guarded})
-    while cluster.may_create_topic("control-check-x"):  # until the broker knows its new rules
+    while cluster.may_create_control_topic(
+        "control-check-x"
+    ):  # until the broker knows its new rules
         pass
     found = report(tmp_path, guarded)
     assert found["trial topic"][0] == "unchecked"
