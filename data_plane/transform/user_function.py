@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.errors import ConfigurationError, TransformFailed, TransformRaised
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    RetryLater,
+    TransformFailed,
+    TransformRaised,
+    type_and_first_line_of,
+)
 from headgate.data_plane.batch.failure_classification import is_external_failure
 from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
@@ -35,14 +41,22 @@ from headgate.native.kernels import Flags, Integers
 
 
 def load_function(path: str) -> Callable[[Any], Any]:
-    """Return the function of this path. Raises ``ConfigurationError`` if there is none."""
+    """Return the function of this path.
+
+    Raises ``ConfigurationError`` if there is none, or its module raises, and ``RetryLater`` if that
+    is on another system's account.
+    """
     module, _, name = path.partition(":")
     try:
         function = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:
+        told = f"transform.python: {path!r} cannot be loaded: {type_and_first_line_of(error)}"
+        if is_external_failure(error):
+            raise RetryLater(told, "see that what its module asks for is there") from error
         raise ConfigurationError(
-            f"transform.python: {path!r} cannot be loaded: {error}",
-            'write "package.module:function", installed here or in a folder of PYTHONPATH',
+            told,
+            'write "package.module:function", installed here or in a folder of PYTHONPATH; or mend '
+            "the module",
         ) from error
     if not callable(function):
         raise ConfigurationError(f"transform.python: {path!r} is not a function")

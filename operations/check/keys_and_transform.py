@@ -13,7 +13,13 @@ from headgate.control_protocol.commit_record_codec import (
     key_columns_property,
     on_delete_property,
 )
-from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    KeyUnfit,
+    RetryLater,
+    TableMissing,
+    type_and_first_line_of,
+)
 from headgate.data_plane.batch.record_numbers import RecordNumbers
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
@@ -168,7 +174,7 @@ def check_transform(settings: SinkSettings) -> str:
             f"{transform.name} can be read; its columns were not compared because there is no table"
         ) from None
     if transform.in_process:
-        given = UserFunction(plan, RecordNumbers({})).infer_result_schema().names
+        given = _infer_result_columns(plan)
         return f"{transform.name} gives {', '.join(name for name in given if name != RECORD)}"
     options = spark_options(settings)
     session = open_session(
@@ -179,6 +185,19 @@ def check_transform(settings: SinkSettings) -> str:
     finally:
         session.close()
     return f"{transform.name} gives {', '.join(columns)}"
+
+
+def _infer_result_columns(plan: WriterPlan) -> list[str]:
+    function = UserFunction(plan, RecordNumbers({}))
+    try:
+        return function.infer_result_schema().names
+    except HeadgateError:
+        raise
+    except Exception as error:  # what it raises on another system's account
+        raise RetryLater(
+            f"transform.python, called without rows: {type_and_first_line_of(error)}",
+            "see that what the function asks for is there",
+        ) from error
 
 
 def _transform_plan(settings: SinkSettings) -> WriterPlan:
