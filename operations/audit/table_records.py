@@ -256,6 +256,7 @@ def _add_rows_of_batch(
         offsets = group.column(f"{offset}_list")
         for topic_name, number, values in zip(topics, numbers, offsets, strict=True):
             known = values.values.drop_null().cast(pa.int64())
+            known = known.filter(pc.greater_equal(known, 0))  # others may write -1 for "none"
             records.foreign_rows += len(values.values) - len(known)
             if topic_name.as_py() is None or number.as_py() is None:
                 records.foreign_rows += len(known)

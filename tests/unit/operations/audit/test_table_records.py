@@ -26,3 +26,20 @@ def test_a_row_that_lacks_any_coordinate_is_nobodys() -> None:
     assert {at: list(seen.offsets) for at, seen in found.partitions.items()} == {
         TopicPartition("t", 0): [1]
     }
+
+
+def test_a_row_at_a_negative_offset_is_nobodys() -> None:
+    """A backfill by others may write -1 for a row that comes from no record."""
+    rows = pa.record_batch(
+        {
+            "topic": ["t"] * 4,
+            "partition": pa.array([0] * 4, pa.int32()),
+            "offset": pa.array([-1, 5, -2, -1], pa.int64()),
+        }
+    )
+    found = TableRecords()
+    file = FileRows("file:///t/1.parquet", 1, lambda: iter([rows]), lambda: iter([rows]))
+    scan_staged_files([file], COLUMNS, found)
+    assert found.foreign_rows == 3
+    seen = found.partitions[TopicPartition("t", 0)]
+    assert (list(seen.offsets), seen.twice) == ([5], 0)
