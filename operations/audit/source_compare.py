@@ -158,7 +158,9 @@ def find_comparable_ranges_and_unproven(
     unproven: list[str] = []
     for at, (begin, end) in spans.items():
         topic = topics.get(at.topic)
-        if topic is None or at.partition not in topic.partitions:
+        if topic is not None and at.partition in topic.silent:
+            unproven.append(f"{at}: no broker leads it now, so it was not compared")
+        elif topic is None or at.partition not in topic.partitions:
             unproven.append(f"{at} is not in the source any more")
         elif topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
             unproven.append(f"{at}: the topic was re-created since")

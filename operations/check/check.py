@@ -44,7 +44,10 @@ from headgate.kafka.control_topic import require_fitting_topic_if_present, will_
 from headgate.kafka.record_fetch import try_batch_consumer_and_describe
 from headgate.kafka.token_providers import unverified_claims_of
 from headgate.native.kernels import InPython, loops
-from headgate.operations.access.kafka_connection import open_reachable_source_topics
+from headgate.operations.access.kafka_connection import (
+    open_reachable_source_topics,
+    require_every_partition_led,
+)
 from headgate.operations.access.tables import check_routed_tables
 from headgate.operations.check.keys_and_transform import check_key, check_keys, check_transform
 from headgate.operations.check.records import (
@@ -343,6 +346,7 @@ def _check_source(
                 f"topic {name}: not allowed to {', '.join(lacking)}",
                 f"grant {join_operations(rights.source)} to the principal",
             )
+    require_every_partition_led(found)
     return ", ".join(
         f"{name} ({count_of(len(topic.partitions), 'partition')})" for name, topic in found.items()
     )

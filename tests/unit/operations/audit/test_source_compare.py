@@ -8,14 +8,16 @@ import pytest
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
-from headgate.control_protocol.identifiers import Sender, TopicPartition
+from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.control_protocol.testing.contract.world import record
 from headgate.operations.audit.source_compare import (
     SourceOffsets,
     check_commits_and_count_compared,
     compare_partition,
+    find_comparable_ranges_and_unproven,
     find_sink_start_offsets,
 )
 from headgate.operations.audit.table_records import SeenOffsets
@@ -60,3 +62,11 @@ def test_below_where_the_source_was_read_nothing_is_invented_or_counted() -> Non
     retained = history(*commits, complete=True)
     ids = retained.commits[-1].record.topic_ids
     assert check_commits_and_count_compared(retained, {AT: source}, ids) == ([], 1, [])
+
+
+def test_a_partition_without_a_leader_is_not_called_gone() -> None:
+    others = {1: OffsetRange(0, 10)}
+    topics = {AT.topic: TopicState(TopicId("1"), others, silent=frozenset({AT.partition}))}
+    ranges, unproven = find_comparable_ranges_and_unproven(topics, {}, {AT: (0, 10)}, {})
+    assert ranges == {}
+    assert unproven == ["trips/0: no broker leads it now, so it was not compared"]

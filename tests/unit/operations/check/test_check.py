@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.errors import ClockDiffers
+from headgate.control_protocol.errors import ClockDiffers, Unreachable
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
-from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.identifiers import Epoch, Sender, TopicId, TransactionNumber
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
 from headgate.native.kernels import InPython, Loops
 from headgate.operations.check import check
-from headgate.operations.check.check import _check_clock, _check_writer
+from headgate.operations.check.check import _check_clock, _check_source, _check_writer
 from headgate.operations.check.table import NotChecked
 
 
@@ -75,3 +80,15 @@ def test_a_clock_that_nothing_can_be_compared_with(
 ) -> None:
     with pytest.raises(NotChecked):
         clock(monkeypatch, settings, *appended_ms, stops=stops)
+
+
+def test_a_source_with_a_partition_that_no_broker_leads_is_not_well(
+    monkeypatch: pytest.MonkeyPatch, settings: SinkSettings
+) -> None:
+    """A first start needs every partition."""
+    found = TopicState(TopicId("1"), {0: OffsetRange(0, 1), 1: OffsetRange(0, 1)}, frozenset({2}))
+    source = SimpleNamespace(describe=lambda: {"trips": found})
+    monkeypatch.setattr(check, "open_reachable_source_topics", lambda _: nullcontext(source))
+    cluster = cast("Any", SimpleNamespace(describe_topic=lambda _: None))
+    with pytest.raises(Unreachable, match="no broker leads trips/2"):
+        _check_source(settings, cluster)

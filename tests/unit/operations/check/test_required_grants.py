@@ -120,6 +120,7 @@ def test_check_asks_a_role_for_its_own_rights_only(
 ) -> None:
     class Described:
         partitions = (0,)
+        silent = ()
 
     def exists(*_: object) -> bool:
         """Looks at its settings as well."""
