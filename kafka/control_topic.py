@@ -85,7 +85,10 @@ def will_use_append_time(
 def read_topic_settings(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> Mapping[str, str] | None:
-    """Return what the cluster tells of a topic's settings; ``None`` without the topic."""
+    """Return what the cluster tells of any topic's settings; ``None`` without the topic.
+
+    Raises ``MissingRights``, ``Unreachable``, ``ConfigurationError``.
+    """
     return _Cluster(kafka_config, topic, timeout_ms).topic_settings()
 
 
@@ -137,8 +140,12 @@ class _Cluster:
             if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             if cause.code() in NO_RIGHTS:
-                raise self._rights_error("Describe", cause) from error
-            raise _unreachable_error(self._topic, cause) from error
+                raise MissingRights(
+                    f"control topic {self._topic}: the cluster refuses to tell of it:"
+                    f" {cause.str()}",
+                    "allow the principal Describe on it, and Read and Write",
+                ) from error
+            raise _unreachable_error(f"control topic {self._topic}", cause) from error
 
     def topic_settings(self) -> Mapping[str, str] | None:
         """Return what the cluster tells of the topic's settings; ``None`` without the topic."""
@@ -151,17 +158,14 @@ class _Cluster:
             if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             if cause.code() in NO_RIGHTS:
-                raise self._rights_error("DescribeConfigs", cause) from error
+                raise MissingRights(
+                    f"topic {self._topic}: the cluster refuses to tell its settings: {cause.str()}",
+                    "allow the principal DescribeConfigs on it",
+                ) from error
             if cause.code() in SETTINGS_NOT_TOLD:
                 return {}
-            raise _unreachable_error(self._topic, cause) from error
+            raise _unreachable_error(f"topic {self._topic}", cause) from error
         return {name: str(entry.value) for name, entry in entries.items()}
-
-    def _rights_error(self, right: str, cause: kafka.KafkaError) -> MissingRights:
-        return MissingRights(
-            f"control topic {self._topic}: the cluster refuses to tell of it: {cause.str()}",
-            f"allow the principal {right} on it, and Read and Write",
-        )
 
 
 def new_control_topic(topic: str) -> NewTopic:
@@ -172,16 +176,16 @@ def new_control_topic(topic: str) -> NewTopic:
 def creation_error(topic: str, cause: kafka.KafkaError) -> HeadgateError:
     """Return what a refused request to create the control topic means."""
     if cause.code() in _LATER or cause.code() < 0:
-        return _unreachable_error(topic, cause)
+        return _unreachable_error(f"control topic {topic}", cause)
     return ControlTopicUnfit(
         f"control topic {topic} is missing and cannot be created: {cause.str()}",
         f"create it with {_AS_IT_SHOULD_BE}, or allow the principal to create it",
     )
 
 
-def _unreachable_error(topic: str, cause: kafka.KafkaError) -> Unreachable:
+def _unreachable_error(what: str, cause: kafka.KafkaError) -> Unreachable:
     return Unreachable(
-        f"control topic {topic}: the Kafka cluster did not answer: {cause.str()}",
+        f"{what}: the Kafka cluster did not answer: {cause.str()}",
         "check bootstrap.servers and that the brokers run",
     )
 

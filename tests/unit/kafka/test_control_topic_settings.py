@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
+import confluent_kafka as kafka
 import pytest
 
-from headgate.kafka.control_topic import faults_of_control_topic
+from headgate.control_protocol.errors import MissingRights
+from headgate.kafka import control_topic
+from headgate.kafka.control_topic import faults_of_control_topic, read_topic_settings
 
 GOOD = {"cleanup.policy": "delete", "max.message.bytes": "1048576"}
 
@@ -22,3 +28,24 @@ def test_what_it_tells_is_judged() -> None:
         "max.message.bytes=1000",
     ]
     assert faults_of_control_topic(1, {"max.message.bytes": "as the account allows"}) == []
+
+
+class Guarded:
+    """An admin client that may not see settings."""
+
+    def describe_configs(self, asked: list[Any], **_: object) -> dict[Any, Future[Any]]:
+        refused = Future[Any]()
+        code = kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+        refused.set_exception(kafka.KafkaException(kafka.KafkaError(code, "not for you")))
+        return dict.fromkeys(asked, refused)
+
+
+def test_whoever_may_not_see_the_settings_of_any_topic_is_told_the_one_right_that_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control_topic, "new_admin", lambda _: Guarded())
+    with pytest.raises(MissingRights) as found:
+        read_topic_settings({"bootstrap.servers": "127.0.0.1:1"}, "orders")
+    told = "topic orders: the cluster refuses to tell its settings: not for you"
+    assert found.value.message == told
+    assert found.value.hint == "allow the principal DescribeConfigs on it"
