@@ -85,7 +85,7 @@ class ClusterTrial:
             self._request_creation(CONTROL_SETTINGS)
         except kafka.KafkaException as error:
             if error.args[0].code() not in _SETTINGS_REFUSED:
-                raise _trial_error(f"creating topic {self.name}", error) from error
+                raise self._creation_error(error) from error
             return self._create_without_refused_settings()
         return []
 
@@ -96,13 +96,20 @@ class ClusterTrial:
             try:
                 self._request_creation({**taken, name: value}, validate_only=True)
                 taken[name] = value
-            except kafka.KafkaException:
-                continue
+            except kafka.KafkaException as error:
+                if error.args[0].code() not in _SETTINGS_REFUSED:
+                    raise _trial_error(f"asking whether {name}={value} is taken", error) from error
         try:
             self._request_creation(taken)
         except kafka.KafkaException as error:
-            raise _trial_error(f"creating topic {self.name}", error) from error
+            raise self._creation_error(error) from error
         return [name for name in CONTROL_SETTINGS if name not in taken]
+
+    def _creation_error(self, error: kafka.KafkaException) -> HeadgateError:
+        code, tried = error.args[0].code(), f"creating topic {self.name}"
+        if code < 0 or code == _CODES.REQUEST_TIMED_OUT:
+            tried += ", which may have been made all the same (look for it, and delete it)"
+        return _trial_error(tried, error)
 
     def _request_creation(self, config: Mapping[str, str], *, validate_only: bool = False) -> None:
         new = NewTopic(self.name, 1, -1, config=dict(config))

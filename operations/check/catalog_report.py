@@ -96,9 +96,10 @@ def _ask_to_drop_scratch_tables(questions: Questions, trial: CatalogTrial) -> No
 
 
 def _drop_scratch_tables(trial: CatalogTrial) -> str:
+    made = " and ".join(trial.made)
     stay = trial.drop_tables_listing_leftovers()
     files = f"; it has no purge, so files may stay at {' and '.join(stay)}" if stay else ""
-    return f"both tables were dropped{files}"
+    return f"dropped: {made}{files}"
 
 
 def _ask_by_trial(questions: Questions, trial: CatalogTrial, advice: _Advice) -> None:
