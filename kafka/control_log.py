@@ -296,11 +296,14 @@ class KafkaLog:
     def _assign_from(self, offset: int) -> None:
         # The id before the position: a topic that is re-created in between is another one than was
         # adopted, and noticed. The other way round its id would be taken for that of the position.
-        if self._identity.adopt_and_tell_if_replaced():
+        found = self._identity.ask_topic_id()
+        if self._identity.adopted_topic_id not in ("", found):
             # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
             # them for old news about the former topic, and never read from the new one.
-            self._consumer.close()
-            self._consumer = new_consumer(self._consumer_config)
+            former, self._consumer = self._consumer, new_consumer(self._consumer_config)
+            former.close()
+        # Adopted last: if there is no new client now, the next try must replace it as well.
+        self._identity.adopt(found)
         self._consumer.assign([kafka.TopicPartition(self._topic, _PARTITION, offset)])
         self._placed = True
         self._lost = None
@@ -352,19 +355,18 @@ class _Identity:
         self._asked: Future[Any] | None = None
         self._due_s = 0.0
 
-    def adopt_and_tell_if_replaced(self) -> bool:
-        """Adopt the topic that has the name now; return whether another one was adopted before.
-
-        Raises ``Unreachable`` if there is none.
-        """
-        before = self._id
+    def ask_topic_id(self) -> str:
+        """Return the id of the topic that has the name now. Raises ``Unreachable`` without one."""
         try:
-            self._id = str(self._describe_topic().result().topic_id)
+            return str(self._describe_topic().result().topic_id)
         except kafka.KafkaException as error:
             raise _translate_topic_error(self._topic, error) from error
+
+    def adopt(self, topic_id: str) -> None:
+        """Tell from now on whether the topic is still this one."""
+        self._id = topic_id
         self._asked = None
         self._due_s = time.monotonic() + self._times.identity_ms / 1000
-        return before not in ("", self._id)
 
     @property
     def adopted_topic_id(self) -> TopicId:
@@ -373,7 +375,7 @@ class _Identity:
     def ensure_topic_id(self) -> TopicId:
         """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
-            self.adopt_and_tell_if_replaced()
+            self.adopt(self.ask_topic_id())
         return self.adopted_topic_id
 
     def ask_topic_id_soon(self) -> None:
