@@ -18,6 +18,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import pyarrow.compute as pc
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Destination
@@ -50,6 +51,7 @@ from headgate.data_plane.write.table_outlets import FileOutlets, Outlets, TableF
 from headgate.kafka.librdkafka_binding import Headers, LentHeaders
 from headgate.kafka.push_source import HEADER_BYTES
 from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
+from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Integers
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class _Table:
     def add_waiting(self, chunk: Chunk) -> None:
         self.waiting.append(chunk)
         self.waiting_records += len(chunk.offsets)
-        self.waiting_bytes += int(chunk.lengths.sum())
+        self.waiting_bytes += int(chunk.lengths.sum()) + _bytes_of_keys(chunk.keys)
 
     @property
     def is_worth_decoding(self) -> bool:
@@ -143,6 +145,10 @@ class _Table:
             if isinstance(chunk.headers, LentHeaders):
                 kept = self.waiting[place] = chunk.detached_copy()
                 self.waiting_bytes += _memory_bytes_of_headers(kept.headers or ())
+
+
+def _bytes_of_keys(keys: Packed | None) -> int:
+    return 0 if keys is None else pc.sum(pc.binary_length(keys.array)).as_py() or 0
 
 
 def _memory_bytes_of_headers(headers: Sequence[Headers]) -> int:

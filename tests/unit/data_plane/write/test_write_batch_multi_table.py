@@ -603,8 +603,17 @@ def test_headers_that_are_kept_count_among_what_waits() -> None:
     table.add_waiting(replace(chunk_of([records]), headers=headers))
     for _ in range(2):
         table.detach_waiting_chunks()
-        assert table.waiting_bytes == 4 * 10 + 3 * HEADER_BYTES + 90 + 10
+        assert table.waiting_bytes == 4 * (10 + len(b"key")) + 3 * HEADER_BYTES + 90 + 10
     assert table.waiting[0].headers == list(headers)
+
+
+def test_keys_count_among_what_waits() -> None:
+    """A tombstone is nothing but its key."""
+    table = _Table(MagicMock(), MagicMock())
+    records = [_record("events", offset, None)._replace(key=b"k" * 10_000) for offset in range(200)]
+    table.add_waiting(replace(chunk_of([records]), headers=None))
+    assert table.waiting_bytes == 200 * 10_000
+    assert table.is_worth_decoding
 
 
 def test_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> None:
