@@ -8,9 +8,15 @@ from collections.abc import Callable, Mapping
 import confluent_kafka as kafka
 from confluent_kafka import Message
 
-from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
 from headgate.kafka.clients import new_consumer
 from headgate.kafka.cluster_queries import ANSWER_S_MAX, with_log_silenced
+from headgate.kafka.error_codes import NO_RIGHTS, NO_TOPIC
 
 GROUP = "headgate-sample"
 """A consumer must name a group; this one is neither joined nor committed to."""
@@ -39,8 +45,8 @@ def read_newest_records(
 ) -> list[KeyAndValue]:
     """Return up to ``records_max`` keys and values, equally many from each partition's end.
 
-    Raises ``ConfigurationError`` if there is no such topic, ``Unreachable`` if the brokers do not
-    answer, or not within ten seconds.
+    Raises ``ConfigurationError`` if there is no such topic, ``MissingRights`` if it may not be
+    read, and ``Unreachable`` if the brokers do not answer, or not within ten seconds.
     """
     try:
         consumer = new_consumer(
@@ -63,17 +69,26 @@ def read_newest_records(
             for message in _read_newest_messages(consumer, topic, records_max)
         ]
     except kafka.KafkaException as error:
-        raise Unreachable(f"topic {topic} cannot be read: {error.args[0].str()}") from error
+        raise _reading_error(topic, error.args[0]) from error
     finally:
         consumer.close()
+
+
+def _reading_error(topic: str, cause: kafka.KafkaError) -> HeadgateError:
+    code, told = cause.code(), f"topic {topic} cannot be read: {cause.str()}"
+    if code in NO_RIGHTS:
+        refused = kafka.KafkaError.GROUP_AUTHORIZATION_FAILED
+        what = f"describe group {GROUP}" if code == refused else "describe and read it"
+        return MissingRights(told, f"allow the principal to {what}")
+    if code in NO_TOPIC or code == kafka.KafkaError.TOPIC_EXCEPTION:
+        return ConfigurationError(told, "correct its name")
+    return Unreachable(told)
 
 
 def _read_newest_messages(consumer: kafka.Consumer, topic: str, records_max: int) -> list[Message]:
     described = consumer.list_topics(topic, timeout=ANSWER_S_MAX).topics[topic]
     if described.error is not None:
-        raise ConfigurationError(
-            f"topic {topic} cannot be read: {described.error.str()}", "correct its name"
-        )
+        raise kafka.KafkaException(described.error)
     each = max(1, records_max // len(described.partitions))
     begins = []
     for number in described.partitions:
