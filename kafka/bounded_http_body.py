@@ -22,7 +22,8 @@ class AnswerTooSlow(ValueError):
 def read_bounded_body(answer: requests.Response, bytes_max: int, deadline_s: float) -> bytes:
     """Return the body of a streamed answer. Raises ``AnswerTooLong``, ``AnswerTooSlow``.
 
-    ``deadline_s``: by ``time.monotonic``. Each read ends with what has come: one that waited for a
+    ``deadline_s``: by ``time.monotonic``, looked at after each read; the last one may wait for the
+    connection's own time-out beyond it. Each read ends with what has come: one that waited for a
     whole piece would let a server that sends a byte every few seconds hold it for hours.
     """
     body = bytearray()

@@ -1,7 +1,8 @@
 """Fetches tokens: from token endpoints, files, AWS keys and the metadata servers of clouds.
 
-Nothing here waits longer than ``REQUEST_S``, follows a redirection, or reads more than a token may
-be. Errors never repeat an answer's body, except for the two texts that OAuth defines, redacted.
+Nothing here waits longer than ``REQUEST_S`` for a connection or for the next bytes, goes on reading
+an answer after that time, follows a redirection, or reads more than a token may be. Errors never
+repeat an answer's body, except for the two texts that OAuth defines, redacted.
 """
 
 from __future__ import annotations

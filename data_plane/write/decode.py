@@ -212,7 +212,8 @@ class RowDecoder:
     def _read_rows_noting_needs(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none.
 
-        Notes which columns the records need; has no other effect.
+        Notes which columns the records need, and counts the values that become null. Raises
+        ``UnknownField`` and ``IncompatibleValue`` where the settings say to stop.
         """
         chunk = self._source.framed_chunk(chunk)
         values: Mapping[int, str] = {}

@@ -158,6 +158,8 @@ def _open_own_among(
     for name, answer in tables.open_each_existing_for_reading(sorted(names)):
         if name in known_own or (isinstance(answer, TableAtRest) and answer.tagged):
             yield name, answer
+        elif isinstance(answer, TableAtRest):
+            answer.reader.close()
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Checks that every record of the source is in the table exactly once. Read-only.
 
 From the table alone it checks the order of the sink's commits (``table_checks``), their files
-(``files``) and, with coordinate columns, each record (``records``); if the source
-answers, also against its records (``source``). The report says what cannot be known.
+(``files``) and, with coordinate columns, each record (``table_records``); if the source answers,
+also against its records (``source_compare``). The report says what cannot be known.
 """
 
 from __future__ import annotations

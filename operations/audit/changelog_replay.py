@@ -351,7 +351,7 @@ class SourceRanges:
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
     """The result of the comparison. ``sources``: the partitions' numbers in ``faults``;
-    ``keeps_history``: of each change, not only of the last one of a key."""
+    ``versions``: of each change, not only of the last one of a key."""
 
     read: ReadRecords
     faults: Faults
@@ -434,7 +434,7 @@ def open_replay(
 class Replay:
     """One reading of the source, for tables that share it.
 
-    ``add_table_and_return_number`` them, then ``read_source``; then each may be ``compared``.
+    ``add_table_and_return_number`` them, then ``read_source``; then ``compare_table`` each.
     """
 
     def __init__(

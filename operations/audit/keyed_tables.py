@@ -271,7 +271,7 @@ class KeyedTable:
 
 @dataclass(slots=True)
 class KeyedTables:
-    """The keyed tables of one sink; findings about them go to ``told``."""
+    """The keyed tables of one sink; findings about them go to ``conclusions``."""
 
     settings: SinkSettings
     on_progress: OnProgress
