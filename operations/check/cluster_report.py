@@ -108,7 +108,10 @@ def _check_topic(
 ) -> str:
     found = cluster.describe_topic(topic)
     if found is None:
-        may = cluster.may_create_control_topic(topic) if control else False
+        try:
+            may = cluster.may_create_control_topic(topic) if control else False
+        except ControlTopicUnfit as error:
+            raise NotChecked(error.message) from None
         also = f", and may {'' if may else 'not '}be created" if control else ""
         raise NotChecked(f"it is not there{also}")
     needed = RIGHTS[Role.SINK].control if control else RIGHTS[Role.SINK].source

@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.control_protocol.errors import MissingRights
+from headgate.control_protocol.errors import ControlTopicUnfit, MissingRights
 from headgate.kafka.cluster_queries import ResourceRights
 from headgate.operations.check.cluster_report import _check_topic
 from headgate.operations.check.required_grants import RIGHTS, Role
+from headgate.operations.check.table import NotChecked
 
 
 def refuse(topic: str) -> object:
@@ -33,3 +34,16 @@ def test_a_source_whose_settings_may_not_be_seen_is_well() -> None:
     )
     with pytest.raises(MissingRights):
         checked(control=True)
+
+
+def test_a_control_topic_that_is_not_there_decides_nothing_if_it_is_refused() -> None:
+    """It may be created in the provider's own console; the trial's own topic shows with what."""
+
+    def refuse_settings(topic: str) -> bool:
+        raise ControlTopicUnfit(f"control topic {topic} is missing and cannot be created: policy")
+
+    cluster = SimpleNamespace(
+        describe_topic=lambda _: None, may_create_control_topic=refuse_settings
+    )
+    with pytest.raises(NotChecked, match="is missing and cannot be created: policy"):
+        _check_topic(cast("Any", cluster), cast("Any", None), "control", control=True)
