@@ -190,7 +190,7 @@ def check_transform(settings: SinkSettings) -> str:
 def _infer_result_columns(plan: WriterPlan) -> list[str]:
     function = UserFunction(plan, RecordNumbers({}))
     try:
-        return function.infer_result_schema().names
+        return list(function.infer_result_schema().names)
     except HeadgateError:
         raise
     except Exception as error:  # what it raises on another system's account
