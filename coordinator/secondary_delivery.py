@@ -4,7 +4,7 @@ to PENDING-8).
 Each round reads the primary table, then the secondary tables, and delivers what is pending for
 them; another round reads what came of it. The next END waits for that until
 ``Timer.DELIVERY``, and the first START of an epoch waits for the secondary tables that its claim
-claims (PENDING-9).
+claims (PENDING-9): for those that it names even while they do not answer.
 """
 
 from __future__ import annotations
@@ -415,6 +415,7 @@ TRIED_MAX = 200
 """The primary table's record is repeated in each of its snapshots: it can bear this many
 undelivered pending commits."""
 _REASONS_MAX = 3
+_NAMED_MAX = 3
 
 
 def begin_delivering(state: State, now_ms: int) -> Step:
@@ -497,13 +498,30 @@ def _deliver_or_go_on(state: State, given: SecondariesRead, now_ms: int) -> Step
     )
     tried = () if wanted else _commits_tried_in_vain(state, now_ms)
     unread = sum(pending_commit.table not in given.views for pending_commit in tried)
-    waits = bool(wanted) or unread >= TRIED_MAX
+    waits = bool(wanted) or unread >= TRIED_MAX or _does_start_name_unread_claim(state, given)
     if not waits or (term.delivery.asked and _is_patience_over(state, now_ms)):
         return _go_on_to_transaction(state, now_ms)
     if term.delivery.asked or not wanted:
-        return _wait_and_retry_delivery(state, now_ms, "is pending for secondary tables still")
+        due = commits_due_for_delivery(state, now_ms)
+        names = sorted({pending_commit.table for pending_commit in due})
+        more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        why = f"not delivered yet to {', '.join(names[:_NAMED_MAX])}{more}"
+        return _wait_and_retry_delivery(state, now_ms, why)
     asked = replace(state, term=replace(term, delivery=replace(term.delivery, asked=True)))
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
+
+
+def _does_start_name_unread_claim(state: State, given: SecondariesRead) -> bool:
+    """PENDING-9: return whether the first START would name a claimed table that did not answer.
+
+    It says how far that table is, so an older delivery must not land there any more.
+    """
+    term = term_of(state)
+    unread = secondaries_named_by_start(state).keys() - given.views.keys()
+    return not term.has_heard_first_start and any(
+        pending_commit.is_claim and pending_commit.table in unread
+        for pending_commit in term.delivery.pending
+    )
 
 
 def strike_commits_delivered_by_read(term: Term, given: SecondariesRead, now_ms: int) -> Term:
@@ -643,14 +661,16 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
         return
     wall_ms, age_max_ms = state.wall_ms(now_ms), state.settings.claim_age_max_ms
     rows = sum(pending_commit.record_count for pending_commit in pending)
-    tables = ", ".join(sorted({pending_commit.table for pending_commit in pending}))
-    yield f"{rows} rows stay pending for {tables}, and are tried again"
-    old = sum(
-        pending_commit.record_count
-        for pending_commit in find_overdue_commits(pending, wall_ms, age_max_ms // 2)
-    )
-    if old:
-        yield f"{old} rows pending for {tables} expire soon (coordinator.claim_age_max_ms)"
+    yield f"{rows} rows stay pending for {_tables_of(pending)}, and are tried again"
+    if old := find_overdue_commits(pending, wall_ms, age_max_ms // 2):
+        rows = sum(pending_commit.record_count for pending_commit in old)
+        yield (
+            f"{rows} rows pending for {_tables_of(old)} expire soon (coordinator.claim_age_max_ms)"
+        )
+
+
+def _tables_of(pending_commits: Iterable[PendingCommit]) -> str:
+    return ", ".join(sorted({pending_commit.table for pending_commit in pending_commits}))
 
 
 def newly_expired_log_lines(

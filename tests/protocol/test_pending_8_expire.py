@@ -89,6 +89,19 @@ def test_what_is_younger_is_carried_on() -> None:
     assert coordinator.attempt.record.expired == ()
 
 
+def test_only_tables_with_something_old_are_named_when_it_expires_soon() -> None:
+    old = pending(ONE, EPOCH - 1, 3, since_ms=NOW_MS - AGE_MS + 5_000)
+    young = pending(OTHER, EPOCH - 1, 4, rows=5)
+    behind = (secondary(ONE, EPOCH - 1, 2), secondary(OTHER, EPOCH - 1, 2))
+    coordinator = following(old, young, secondaries=behind, settings=AGEING)
+    coordinator.until(Phase.DELIVERING)
+    coordinator.reads()
+    coordinator.follows()
+    coordinator.unanswered()
+    assert f"7 rows stay pending for {ONE}, {OTHER}" in coordinator.told
+    assert f"2 rows pending for {ONE} expire soon" in coordinator.told
+
+
 def test_one_that_grows_too_old_is_not_delivered_and_expires_with_the_next_decision() -> None:
     coordinator = owing(AGE_MS - 5_000)
     coordinator.until(Phase.DELIVERING)

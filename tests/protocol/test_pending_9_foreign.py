@@ -23,6 +23,7 @@ from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
+from headgate.coordinator.inputs_and_actions import DeliverPendingCommits, SecondariesRead
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy
 
@@ -112,6 +113,22 @@ def test_start_waits_for_that_however_long_it_takes() -> None:
         assert coordinator.phase is Phase.DELIVERING
         coordinator.waits(60_000)
     coordinator.until(Phase.STARTING)
+
+
+def test_start_waits_while_what_is_claimed_does_not_answer_a_read() -> None:
+    """A busy table, or one that cannot be reached, is left out of what was read."""
+    coordinator = back(secondary(ONE, EPOCH - 1, 1), secondary(OTHER))
+    coordinator.until(Phase.DELIVERING)
+    for _ in range(5):
+        coordinator.looks(read=SecondariesRead({OTHER: coordinator.secondaries[OTHER]}))
+        if coordinator.wants(DeliverPendingCommits):
+            coordinator.delivers()
+            coordinator.looks(read=SecondariesRead({OTHER: coordinator.secondaries[OTHER]}))
+        assert coordinator.phase is Phase.DELIVERING
+        assert f"not delivered yet to {ONE}" in coordinator.told
+        coordinator.waits(60_000)
+    coordinator.until(Phase.STARTING)
+    assert coordinator.secondaries[ONE].record.transaction.epoch == EPOCH  # type: ignore[union-attr]
 
 
 def test_what_a_zombie_delivered_meanwhile_is_said_to_be_there() -> None:
