@@ -154,7 +154,6 @@ from headgate.coordinator.state import (
     HeardStatus,
     ReplayWindow,
     Sample,
-    SourceState,
     State,
     Term,
     Timer,
@@ -545,10 +544,11 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
         require_record_not_too_large(stored.with_offsets(fit, all_ids))
     progress = term.progress.with_next_transaction(fit)
     age_max_ms = state.settings.claim_age_max_ms
+    described_ends = term.sources.with_known_ends(source_ends_of(sources.topics, all_ids))
     closing = replace(
         term,
         progress=progress,
-        sources=SourceState(all_ids, source_ends_of(sources.topics, all_ids), cohorts),
+        sources=replace(described_ends, topic_ids=all_ids, cohorts=cohorts),
         tokens=term.tokens.with_start(progress.number, sources.stamp, now_ms, age_max_ms),
     )
     described = with_known_topics(state, sources.topics)

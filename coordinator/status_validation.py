@@ -218,7 +218,8 @@ def _check_ranges(
         expected = offsets.get(partition)
         if each.range.begin == expected:
             continue
-        text = f"{partition} is written in {each.range}, but {expected} is next"
+        wanted = "no such partition is read" if expected is None else f"{expected} is next"
+        text = f"{partition} is written in {each.range}, but {wanted}"
         first = taken.get(partition, heard.sender)
         if first == heard.sender:
             return Objection(Fault.RANGES, text)

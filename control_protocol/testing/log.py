@@ -29,7 +29,7 @@ class AppendFault(Enum):
     """They never will be."""
 
     LATE = auto()
-    """They stay under way until ``FakeLogServer.deliver``."""
+    """They stay under way until ``FakeLogServer.land_oldest_in_flight``."""
 
     UNREACHABLE = auto()
 

@@ -52,13 +52,14 @@ class FakeStorage:
 
 
 class FakeBatchWriter:
-    """Implements ``BatchWriter``: done ``work_ms`` after ``submit``, or when ``finish`` says so
-    (``None``).
+    """Implements ``BatchWriter``: done ``work_ms`` after ``submit``, or when
+    ``make_batch_due`` says so (``None``).
 
-    ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
-    are records that go into the quarantine, ``held`` what is in it, asked where START says that it
-    is ahead (rule QUARANTINE-3); the storage is one for all tables. ``route`` says which of START's
-    secondary tables takes a bad record, ``takes`` which table that it does not name any other one.
+    ``fail_next_outcome`` makes the running batch, or else the next one, end in failure when it is
+    due. ``bad`` are records that go into the quarantine, ``held`` what is in it, asked where START
+    says that it is ahead (rule QUARANTINE-3); the storage is one for all tables. ``route`` says
+    which of START's secondary tables takes a bad record, ``takes`` which table that it does not
+    name any other one.
     ``wants`` are the columns that a record needs, ``has`` those of the schema that START names.
     ``deletes``: whether a record deletes its key's row (rule KEY-2).
     """

@@ -284,6 +284,21 @@ def test_of_a_partition_that_cannot_be_asked_the_known_end_counts() -> None:
     assert "the log ends at 1000" in reason(coordinator)
 
 
+def test_the_known_end_of_a_partition_that_lost_its_leader_before_the_next_end_counts() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    coordinator.until(Phase.OPEN)
+    known = coordinator.sources["trips"]
+    silent = replace(known, partitions={1: known.partitions[1]}, silent=frozenset({0}))
+    coordinator.sources = {"trips": silent}
+    coordinator.until(Phase.COLLECTING)
+    number = coordinator.term.closing_transaction_number
+    both = status(1, {P0: (10, 16), P1: (20, 30)}, written_in=(EPOCH, number))
+    coordinator.hears(both, ALICE, transaction=number)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+
+    assert coordinator.attempt.record.offsets == offsets(16, 30)
+
+
 def test_the_log_of_a_topic_created_anew_is_not_the_one_that_was_read() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)

@@ -111,6 +111,12 @@ def test_a_refusal_names_status_sender_and_reason() -> None:
     assert line == "status 4 of worker-1#a1: trips/0 is written in [1, 2), but 0 is next"
 
 
+def test_a_partition_that_is_not_read_is_refused_in_words() -> None:
+    (line,) = judged([of(status(4, {TopicPartition("trips", 7): (0, 5)}))]).refusal_texts
+
+    assert line.endswith("trips/7 is written in [0, 5), but no such partition is read")
+
+
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
