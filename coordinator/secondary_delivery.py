@@ -465,7 +465,10 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     ours = {name: view for name, view in given.views.items() if name in named}
     routed = {name: view for name, view in given.views.items() if name not in named}
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
-    if not (
+    known = before.delivery.secondaries
+    # QUARANTINE-1: a claim finds out whether it may go on with the other one.
+    replaced = any(view.uuid != known.get(name, view).uuid for name, view in ours.items())
+    if replaced or not (
         are_secondaries_consistent_with_primary(ours, before.primary.view, before.delivery.pending)
         and are_secondaries_own_and_not_ahead(kept, before.primary.view)
     ):

@@ -6,16 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from protocol.coordinating import Coordinator
+from protocol.coordinating import SETTINGS, Coordinator
+from protocol.following import ONE, delivering
 from protocol.quarantining import at_work, exactly_once
 from protocol.values import COORDINATOR, offsets, record, view
 from scenarios.stage import COORDINATORS, SINK, Stage
 
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.errors import SinkNameTaken
+from headgate.control_protocol.errors import SinkNameTaken, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, TopicId, tag_name
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
 from headgate.coordinator.inputs_and_actions import LeadershipGained
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import next_epoch
 from headgate.coordinator.secondary_pending_commits import build_deliveries
 from headgate.coordinator.settings import (
@@ -185,3 +187,25 @@ def test_a_table_created_anew_doubles_nothing_in_it() -> None:
     second_life(stage)
     stage.settles()
     exactly_once(stage)
+
+
+def test_one_that_is_replaced_within_an_epoch_stops_the_sink() -> None:
+    """What was pending for it would expire, and the rows that it had are missing in the new one."""
+    coordinator = delivering()
+    anew = replace(view(None, uuid="uuid-anew"), table=ONE, location=f"s3://{ONE}")
+    coordinator.secondaries[ONE] = anew
+    coordinator.until(Phase.STOPPED)
+    assert isinstance(coordinator.error, TableRecreated)
+    assert "uuid-anew" in coordinator.error.message
+
+
+def test_its_successor_is_gone_on_with_where_the_policy_says_so() -> None:
+    settings = replace(SETTINGS, on_table_recreated=TableRecreatedPolicy.RESTART)
+    coordinator = delivering(settings)
+    anew = replace(view(None, uuid="uuid-anew"), table=ONE, location=f"s3://{ONE}")
+    coordinator.secondaries[ONE] = anew
+    coordinator.until(Phase.RECOVERING)
+    coordinator.until(Phase.CLAIMING)
+    assert coordinator.attempt.record.secondaries[ONE] == "uuid-anew"
+    assert [each.table for each in coordinator.attempt.record.expired] == [ONE]
+    coordinator.until(Phase.COLLECTING)
