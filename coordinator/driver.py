@@ -161,8 +161,8 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         Where the log is ``UNREADABLE`` now, wait a little before the next turn.
         """
         log = LogTurn.UNREADABLE
-        if self._adopted and self.state.phase in (Phase.OPEN, Phase.FOLLOWING):
-            adopted, self._adopted = self._adopted, None
+        adopted = self._adopted  # stays there: another thread may just set a newer one
+        if adopted and self.state.phase in (Phase.OPEN, Phase.FOLLOWING):
             self.state = replace(self.state, settings=adopted)
         try:
             if self._listener.behind:

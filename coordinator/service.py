@@ -14,6 +14,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.coordinator.driver import CoordinatorDriver, LogTurn
+from headgate.coordinator.settings import CoordinatorSettings
 
 # Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule ELECTION-1).
 
@@ -71,6 +72,15 @@ class CoordinatorService:
         self._monotonic_s = monotonic_s
         self.progressed_s = self._awake_since_s = self._looked_s = 0.0
         self.driver: CoordinatorDriver | None = None
+        self._adopted: CoordinatorSettings | None = None
+        self._adopting = threading.Lock()
+
+    def adopt_settings(self, settings: CoordinatorSettings) -> None:
+        """Let the coordinator use these settings, also one whose ports are just being opened."""
+        with self._adopting:
+            self._adopted = settings
+            if self.driver:
+                self.driver.adopt_settings(settings)
 
     def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         if not is_leader(partitions, self._topics):
@@ -123,7 +133,10 @@ class CoordinatorService:
         set_progress_callback_of_thread(note_progress)
         try:
             driver, close = self._factory()
-            self.driver = driver
+            with self._adopting:
+                self.driver = driver
+                if self._adopted:
+                    driver.adopt_settings(self._adopted)
             try:
                 while not retired.is_set():
                     note_progress()

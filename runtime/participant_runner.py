@@ -53,8 +53,7 @@ class OpenSink(participant.ParticipantDriver):
         self.state = replace(self.state, settings=settings.participant)
         if self._current:
             self._current.settings = settings
-        if driver := self._service.driver:
-            driver.adopt_settings(settings.coordinator)
+        self._service.adopt_settings(settings.coordinator)
 
     @property
     def leads(self) -> bool:

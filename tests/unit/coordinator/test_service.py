@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from queue import Queue
 
 import pytest
@@ -102,6 +103,27 @@ def test_f02_each_time_it_leads_again_a_new_life_begins(
         service.on_assignment(FOLLOWS)
 
     assert (lives.opened, lives.closed) == (3, 3)
+
+
+def test_settings_that_are_adopted_while_its_ports_are_opened_are_used(lives: Lives) -> None:
+    longer = replace(SETTINGS, commit_interval_ms=10 * SETTINGS.commit_interval_ms)
+    opened = threading.Event()
+
+    def open_slowly() -> tuple[CoordinatorDriver, Callable[[], None]]:
+        driver, close = lives.open()
+        opened.wait(10)
+        return driver, close
+
+    service = CoordinatorService(("trips",), open_slowly)
+    service.on_assignment(LEADS)
+    lives.began.wait(10)
+    service.adopt_settings(longer)
+    opened.set()
+    until = time.monotonic() + 10
+    while not (service.driver and service.driver.state.settings == longer):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    service.close()
 
 
 def test_hc35_closing_twice_is_closing_once(service: CoordinatorService, lives: Lives) -> None:

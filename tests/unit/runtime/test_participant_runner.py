@@ -32,6 +32,7 @@ from headgate.control_protocol.testing import (
     FakeSource,
     FakeStorage,
 )
+from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.driver import World
 from headgate.participant.state import State
 from headgate.runtime.misconfigured_participant_detection import ASKED_EVERY_MS, Lookout, Sources
@@ -53,6 +54,10 @@ class NoLeadership:
     """Stands for a ``CoordinatorService`` that does not lead, or for one that does."""
 
     driver: Any = None
+
+    def __init__(self) -> None:
+        self.adopted: list[CoordinatorSettings] = []
+        self.adopt_settings = self.adopted.append
 
     def on_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         """Somebody else leads."""
@@ -117,14 +122,11 @@ def test_a_forged_notice_makes_it_look_and_nothing_else() -> None:
 
 def test_other_intervals_are_those_of_the_next_coordinator_too() -> None:
     sink = Sink()
-    adopted: list[Any] = []
     faster = parse(
         sink_file_text(Path("/lake"))
         + "[coordinator]\ncommit_interval_ms = 7\n[participant]\nfiles_max = 9\n"
     )
     sink.open.adopt_settings(faster)
-    sink.service.driver = type("Driver", (), {"adopt_settings": adopted.append})
-    sink.open.adopt_settings(faster)
     assert sink.open.state.settings == faster.participant
     assert sink.current.settings == faster
-    assert adopted == [faster.coordinator]
+    assert sink.service.adopted == [faster.coordinator]
