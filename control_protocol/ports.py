@@ -499,8 +499,8 @@ class AllSecondaryTables(Protocol):
     """
 
     def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        """Return the views by table name, or a table's own trouble; one that is busy or cannot be
-        reached is left out.
+        """Return the views by table name, or a table's own trouble, or the ``RetryLater`` of one
+        that cannot be read now; one that is busy is left out.
 
         Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
         """

@@ -339,7 +339,10 @@ def _read_secondaries(
     """Return what the tables answer, and which of the remembered ones are gone (LEDGER-2)."""
     gone = secondaries.find_missing_tables(asked.remembered) if asked.remembered else {}
     answers = {**gone, **secondaries.try_read_views(asked.tables)}
-    return SecondariesRead(*_split_off_errors(answers, redaction))
+    views, errors = _split_off_errors(answers, redaction)
+    unread = {name: str(error) for name, error in errors.items() if isinstance(error, RetryLater)}
+    troubles = {name: error for name, error in errors.items() if name not in unread}
+    return SecondariesRead(views, troubles, unread)
 
 
 def _split_off_errors(

@@ -234,8 +234,12 @@ def _needed_secondaries(state: State) -> tuple[str, ...]:
 
 
 def unanswered_needed_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
-    """Return what does not answer, though nothing is claimed without it."""
-    return tuple(name for name in _needed_secondaries(state) if name not in given.views)
+    """Return what does not answer, though nothing is claimed without it, and why."""
+    return tuple(
+        f"{name} ({given.unread.get(name, 'it is busy')})"
+        for name in _needed_secondaries(state)
+        if name not in given.views
+    )
 
 
 def _judge_secondaries(state: State, given: SecondariesRead) -> tuple[State, tuple[LogLine, ...]]:

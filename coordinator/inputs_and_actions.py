@@ -43,11 +43,13 @@ class LeadershipGained:
 class SecondariesRead:
     """Brings ``views`` by table name, of those that answered.
 
-    ``troubles``: the errors of tables that the sink can do without (rule SUSPEND-1).
+    ``troubles``: the errors of tables that the sink can do without (rule SUSPEND-1). ``unread``:
+    why others cannot be read now; a table that is just being delivered to is nowhere.
     """
 
     views: Mapping[str, TableView]
     troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,9 +285,7 @@ def _on_staging_failed(
     """SUSPEND-1: judge again, without the tables that cannot take the drafts; where none has a
     ``suspending`` trouble, ask once more."""
     if not suspending:
-        return wait_and_retry(
-            state, now_ms, "; ".join(error.message for error in troubles.values())
-        )
+        return wait_and_retry(state, now_ms, "; ".join(map(str, troubles.values())))
     found = build_suspensions_or_raise(state, suspending, state.wall_ms(now_ms))
     recovering, actions = recover_from_table(
         state, f"no manifest for {', '.join(sorted(troubles))}: begins again"
@@ -503,15 +501,25 @@ def _deliver_or_go_on(state: State, given: SecondariesRead, now_ms: int) -> Step
     unread = sum(pending_commit.table not in given.views for pending_commit in tried)
     waits = bool(wanted) or unread >= TRIED_MAX or _does_start_name_unread_claim(state, given)
     if not waits or (term.delivery.asked and _is_patience_over(state, now_ms)):
-        return _go_on_to_transaction(state, now_ms)
+        going, actions = _go_on_to_transaction(state, now_ms)
+        return going, (*_unread_log_lines(given), *actions)
     if term.delivery.asked or not wanted:
         due = commits_due_for_delivery(state, now_ms)
         names = sorted({pending_commit.table for pending_commit in due})
         more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-        why = f"not delivered yet to {', '.join(names[:_NAMED_MAX])}{more}"
+        causes = [given.unread[name] for name in names if name in given.unread]
+        because = f": {_join_some(causes)}" if causes else ""
+        why = f"not delivered yet to {', '.join(names[:_NAMED_MAX])}{more}{because}"
         return _wait_and_retry_delivery(state, now_ms, why)
     asked = replace(state, term=replace(term, delivery=replace(term.delivery, asked=True)))
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
+
+
+def _unread_log_lines(given: SecondariesRead) -> tuple[LogLine, ...]:
+    if not given.unread:
+        return ()
+    text = f"not read, so not delivered to: {_join_some(list(given.unread.values()))}"
+    return (LogLine(text, trouble=True, event=LogEvent.DELIVERY_UNCONFIRMED),)
 
 
 def _does_start_name_unread_claim(state: State, given: SecondariesRead) -> bool:
@@ -568,17 +576,18 @@ def on_deliveries_answered(state: State, given: DeliveriesAnswered, now_ms: int)
     """Read the secondary tables again, whatever the answers were."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.DELIVERY_UNCONFIRMED
-    told = [LogLine(_summarize_reasons(reasons), trouble=True, event=event)] if reasons else []
+    text = f"delivery not confirmed: {_join_some(reasons)}"
+    told = [LogLine(text, trouble=True, event=event)] if reasons else []
     state, suspended = suspend_undeliverable_tables(state, given, now_ms)
     asking, actions = ask_look(state, Look(tables=_tables_to_read(state, now_ms)))
     return asking, (*told, *suspended, *actions)
 
 
-def _summarize_reasons(reasons: Sequence[str]) -> str:
+def _join_some(reasons: Sequence[str]) -> str:
     """Join the reasons in one line: a slow catalog is slow for each of hundreds of tables."""
     more = len(reasons) - _REASONS_MAX
     rest = [f"and {more} more"] if more > 0 else []
-    return f"delivery not confirmed: {'; '.join([*reasons[:_REASONS_MAX], *rest])}"
+    return "; ".join([*reasons[:_REASONS_MAX], *rest])
 
 
 def on_delivery_call_failed(state: State, now_ms: int, reason: str) -> Step:

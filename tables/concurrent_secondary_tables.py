@@ -68,13 +68,13 @@ class SecondaryTables:
         self._looked = False
 
     def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        """Read tables at once, but for busy and unreachable ones: they are left out."""
+        """Read tables at once, but for busy ones: they are left out."""
         free = [name for name in tables if not self._is_delivery_running(name)]
         views = self.call_each(self._try_read_view, free)
         if not self._looked:
             self._looked = True
             self._on_commit()
-        return {name: view for name, view in zip(free, views, strict=True) if view is not None}
+        return dict(zip(free, views, strict=True))
 
     def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         """LEDGER-2: a list shows what to look at; a table counts as gone when it cannot be
@@ -169,11 +169,11 @@ class SecondaryTables:
                 raise
             return trouble
 
-    def _try_read_view(self, name: str) -> TableView | HeadgateError | None:
+    def _try_read_view(self, name: str) -> TableView | HeadgateError:
         try:
             return self.call_or_error_of_table(name, lambda: self._open_or_reuse_table(name).read())
-        except RetryLater:
-            return None
+        except RetryLater as error:
+            return error
 
     def _create_or_evolve(self, want: Want) -> Changed:
         name = want.at.table

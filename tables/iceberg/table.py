@@ -60,7 +60,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_format import RollbackSnapshot
-from headgate.tables.iceberg.catalog import translate_catalog_error
+from headgate.tables.iceberg.catalog import missing_rights_or_none, translate_catalog_error
 from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.connector_fence import fence_properties_to_repeat
 from headgate.tables.iceberg.expired_lineage import decide_lineage
@@ -283,8 +283,10 @@ class IcebergTable:
         except FileDamaged as error:
             raise self._unreadable_error(error) from error
         except Exception as error:
+            # ELECTION-2: missing rights are an answer, which others would get, too
+            rights = f"{MissingRights.code} " if missing_rights_or_none(error) else ""
             raise Unreachable(
-                f"{self._identifier}: its manifests could not be written: {error!r}"
+                f"{rights}{self._identifier}: its manifests could not be written: {error!r}"
             ) from error
 
     def delete_undecided_manifests(

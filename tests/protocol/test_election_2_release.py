@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
+from protocol.following import ONE, OTHER, following
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, gain, offsets, status
 
 from headgate.control_protocol.errors import LeadershipReleased
@@ -13,7 +14,13 @@ from headgate.control_protocol.events import Notice, NoticeKind, Presence, Prese
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused, Unknown
-from headgate.coordinator.inputs_and_actions import CallFailed, CommitAnswered, CommitTable, Look
+from headgate.coordinator.inputs_and_actions import (
+    CallFailed,
+    CommitAnswered,
+    CommitTable,
+    Look,
+    SecondariesRead,
+)
 from headgate.coordinator.machine import PEERS_MAX
 from headgate.coordinator.phase_steps import PATIENCE_MS_MIN
 from headgate.coordinator.phases import Phase
@@ -46,6 +53,20 @@ def fails(made: Coordinator, why: str = "HG-401 no answer") -> None:
         made.unsure()
     elif pending is not None:
         made.given(CallFailed(why))
+
+
+def test_a_quarantine_that_may_not_be_read_is_said_with_its_cause_and_is_an_answer() -> None:
+    made = following()
+    made.until(Phase.RECOVERING)
+    why = "HG-401 HG-103 table lake.one cannot be read: Forbidden"
+    for _ in range(2 * PATIENCE_MS_MIN // TURN_MS):
+        made.hears(ALIVE, BOB, epoch=made.state.watch.highest_epoch)
+        views = {OTHER: made.secondaries[OTHER]}
+        made.reads()
+        made.looks(read=SecondariesRead(views, unread={ONE: why}))
+        assert f"not reachable: {ONE} ({why})" in made.told
+        made.waits(TURN_MS)
+    assert made.phase is Phase.RECOVERING
 
 
 @pytest.mark.parametrize("phase", [Phase.COMMITTING, Phase.RECOVERING, Phase.CLAIMING])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
@@ -11,7 +14,7 @@ from protocol.values import ALICE, P0, record, view
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import PendingCommit
-from headgate.control_protocol.errors import MissingRights, StopSink
+from headgate.control_protocol.errors import HeadgateError, MissingRights, StopSink, Unreachable
 from headgate.control_protocol.events import AbortCommit, Destination
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
 from headgate.control_protocol.log_event_names import LogEvent
@@ -36,12 +39,19 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
+from headgate.coordinator.driver import (
+    TRIES_IN_SILENCE,
+    CoordinatorDriver,
+    StartAt,
+    World,
+    answer_look,
+)
 from headgate.coordinator.inputs_and_actions import (
     Action,
     ChangeTables,
     DeliverPendingCommits,
     Look,
+    SecondariesRead,
     StageManifests,
 )
 from headgate.coordinator.phases import Phase
@@ -140,6 +150,16 @@ def test_other_intervals_hold_from_the_next_start_on() -> None:
     until(Phase.OPEN)
     driver.run_once(0)
     assert driver.state.settings == longer
+
+
+def test_why_a_secondary_table_cannot_be_read_is_told() -> None:
+    class Away:
+        def try_read_views(self, tables: Collection[str]) -> Mapping[str, HeadgateError]:
+            return dict.fromkeys(tables, Unreachable("HG-103 Forbidden"))
+
+    world: Any = SimpleNamespace(secondaries=Away(), redaction=Redaction())
+    found = answer_look(Look(tables=("lake.q",)), world, StartAt(), lambda: 0).secondaries
+    assert found == SecondariesRead({}, unread={"lake.q": "HG-401 HG-103 Forbidden"})
 
 
 def test_a_coordinators_stop_and_its_events_are_redacted() -> None:

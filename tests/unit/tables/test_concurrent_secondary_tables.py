@@ -83,7 +83,7 @@ def draft_of(world: FakeWorld) -> Staging:
 def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
     """SUSPEND-3: it is not suspended for that; what is pending for it waits."""
     secondaries = around(Troubled(AWAY))
-    assert secondaries.try_read_views(("lake.one",)) == {}
+    assert secondaries.try_read_views(("lake.one",)) == {"lake.one": AWAY}
     assert secondaries.find_missing_tables(("lake.one",)) == {}
     with pytest.raises(Unreachable):
         secondaries.stage([draft_of(world)])

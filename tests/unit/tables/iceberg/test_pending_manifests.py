@@ -195,6 +195,20 @@ def test_what_is_staged_again_overwrites_nothing(sink: SinkOnTable) -> None:
     )
 
 
+def test_a_store_that_may_not_be_written_to_is_named_by_its_code(
+    sink: SinkOnTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ELECTION-2: it is an answer, so the leader stays."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "AWS Error ACCESS_DENIED during PutObject operation")
+
+    monkeypatch.setattr("headgate.tables.iceberg.table.stage_pending_commits", refuse)
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    with pytest.raises(Unreachable, match=r"HG-103 .*its manifests could not be written"):
+        sink.table.stage(Staging(sink.view, transaction, Sender("member", "life"), ()))
+
+
 def test_nothing_is_staged_for_a_table_that_took_the_name_of_the_one_that_was_read(
     sink: SinkOnTable,
 ) -> None:
