@@ -4,7 +4,7 @@ to PENDING-8).
 Each round reads the primary table, then the secondary tables, and delivers what is pending for
 them; another round reads what came of it. The next END waits for that until
 ``Timer.DELIVERY``, and the first START of an epoch waits for the secondary tables that its claim
-claims (PENDING-9): for those that it names even while they do not answer.
+claims (PENDING-9).
 """
 
 from __future__ import annotations

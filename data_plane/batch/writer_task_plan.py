@@ -356,6 +356,10 @@ class Plans:
         if plan is None or plan.source != source or now_s > until_s:
             plan = load_table_and_plan(self._catalog, start, source, self.shaping)
             good_s = credential_time_left_s(plan.io_properties, int(self._wall_s() * 1000))
+            # Old ones go: some are of schemas that no START names again.
+            for old, (good_until_s, _) in list(self._kept.items()):
+                if now_s > good_until_s:
+                    self._kept.pop(old, None)
             self._kept[key] = (now_s + min(self._age_s_max, renewal_age_s(good_s)), plan)
         return plan
 

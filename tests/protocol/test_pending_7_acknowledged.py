@@ -20,6 +20,7 @@ from headgate.coordinator.inputs_and_actions import (
     DeliveriesAnswered,
     DeliverPendingCommits,
     ManifestsStaged,
+    SecondariesRead,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.secondary_delivery import TRIED_MAX
@@ -262,3 +263,15 @@ def test_key_files_stay_while_what_is_pending_for_another_table_names_their_mani
     coordinator.follows()
     assert coordinator.term.delivery.pending == (same,)
     assert not coordinator.wants(AcknowledgeDelivered)
+
+
+def test_why_a_table_was_not_read_is_said_with_what_stays_pending() -> None:
+    coordinator = delivering(replace(SETTINGS, delivery_timeout_ms=0))
+    why = "HG-401 HG-103 table lake.one cannot be read: Forbidden"
+    unread = SecondariesRead({OTHER: coordinator.secondaries[OTHER]}, unread={ONE: why})
+    coordinator.looks(read=unread)
+    coordinator.delivers()
+    coordinator.looks(read=replace(unread, views={OTHER: coordinator.secondaries[OTHER]}))
+    assert coordinator.phase is Phase.OPEN
+    assert f"not read, so not delivered to: {why}" in coordinator.told
+    assert f"rows stay pending for {ONE}" in coordinator.told

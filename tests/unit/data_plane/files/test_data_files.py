@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 from collections.abc import Iterator
@@ -358,6 +359,19 @@ def test_a_plan_is_kept_until_it_is_old_or_asked_for_another_source(catalog: Cat
     again = plans.plan_for_start(start_of(table), SourcePlan({}))
     now_s[0] = 1.5
     assert plans.plan_for_start(start_of(table), SourcePlan({})) is not again
+
+
+def test_a_plan_that_is_old_is_dropped_when_another_is_kept(catalog: Catalog) -> None:
+    """Else a process would keep one for each schema that each of its tables ever had."""
+    starts = [start_of(catalog.create_table(f"db.{n}", numbers_schema())) for n in ("old", "new")]
+    now_s = [0.0]
+    plans = Plans(catalog, age_ms_max=1000, monotonic_s=lambda: now_s[0])
+    old = plans.plan_for_start(starts[0], SourcePlan({}))
+    now_s[0] = 1.5
+    new = plans.plan_for_start(starts[1], SourcePlan({}))
+    kept = [each for held in gc.get_referrers(old, new) if isinstance(held, tuple) for each in held]
+    assert any(each is new for each in kept)
+    assert not any(each is old for each in kept)
 
 
 @pytest.mark.parametrize("place", ["/elsewhere/x", "{}", "{}/data", "{}x/data/7", "{}/data/../x"])
