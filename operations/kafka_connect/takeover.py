@@ -80,12 +80,13 @@ from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
 from headgate.tables.iceberg.connector_commits import (
     BranchFiles,
     find_missing_files,
-    has_connector_mark,
+    find_newest_mark,
     read_connector_branch_history,
     to_written_file,
 )
 from headgate.tables.iceberg.connector_fence import (
     connector_position_property,
+    is_fence,
     mark_property_for_ends,
     properties_of_fence,
 )
@@ -164,7 +165,7 @@ class FilledTable:
 class Takeover:
     """A takeover that was planned on the tables as they were read; nothing is done yet.
 
-    ``plan_takeover_of_sink`` is that of all ``tables`` together.
+    ``plan`` is that of all ``tables`` together.
     """
 
     connector: Connector
@@ -293,13 +294,11 @@ def _find_tables_of_connector(
     gone. Raises ``TakeoverUnfit`` if none is there."""
     if not tables.settings.tables:
         return _FoundTables([tables.name], ())
-    dynamic = keys.get("iceberg.tables.dynamic-enabled", "").lower() == "true"
-    listed = "" if dynamic else keys.get("iceberg.tables", "")
-    announced = {name for each in announcements for name in each.files}
-    wanted = {*announced, *(name.strip() for name in listed.split(","))} - {"", tables.name}
+    announced = _announced_tables(announcements)
+    wanted = (announced | _listed_tables(keys)) - {tables.name}
     # A route may name every table of the catalog: those of others are not touched.
     others = tables.find_tables_that_routes_can_name() - wanted - {tables.name}
-    wanted |= {name for name in others if _has_connector_mark(tables, name, connector)}
+    wanted |= {name for name in others if _find_newest_mark(tables, name, connector) is not None}
     gone = set(tables.find_missing_tables(wanted))
     if not wanted - gone:
         raise TakeoverUnfit(
@@ -309,13 +308,26 @@ def _find_tables_of_connector(
     return _FoundTables(sorted(wanted - gone), tuple(sorted(gone & announced)))
 
 
-def _has_connector_mark(tables: SinkTables, name: str, connector: Connector) -> bool:
+def _announced_tables(announcements: Iterable[WorkerAnnouncement]) -> set[str]:
+    return {name for each in announcements for name in each.files}
+
+
+def _are_tables_named_by_records(keys: Mapping[str, str]) -> bool:
+    return keys.get("iceberg.tables.dynamic-enabled", "").lower() == "true"
+
+
+def _listed_tables(keys: Mapping[str, str]) -> set[str]:
+    listed = "" if _are_tables_named_by_records(keys) else keys.get("iceberg.tables", "")
+    return {name.strip() for name in listed.split(",")} - {""}
+
+
+def _find_newest_mark(tables: SinkTables, name: str, connector: Connector) -> str | None:
     mark = connector_position_property(connector.control_topic, connector.group)
     try:
         table = tables.require_catalog_format().load_table(name)
-    except HeadgateError:  # nothing was announced for it: it is somebody else's
-        return False
-    return has_connector_mark(table, tables.settings.table.branch, mark)
+    except HeadgateError:  # it is gone, or somebody else's
+        return None
+    return find_newest_mark(table, tables.settings.table.branch, mark)
 
 
 def _plan_takeover_of_table(tables: SinkTables, name: str, read: _Read) -> FilledTable:
@@ -650,22 +662,70 @@ def plan_handback_to_connector(settings: SinkSettings, keys: Mapping[str, str]) 
             view = table.read()
         record = require_claimable_record(settings, view)
         pending = tables.read_undelivered_commits(record)
-        fenced = []
-        names = (
-            _find_tables_of_connector(tables, keys, connector, told).present
-            if settings.tables
-            else ()
+        if settings.tables:
+            names = _find_tables_of_connector(tables, keys, connector, told).present
+            fenced, beside = _read_tables_to_hand_back(tables, names, record)
+        else:
+            fenced, beside = (), _find_tables_beside(tables, keys, connector, told)
+    if beside:
+        raise TakeoverUnfit(
+            f"group {connector.group} counts for {', '.join(beside)}, too, which sink "
+            f"{settings.name} does not fill: records would be lost there, or come twice",
+            "let a connector of another name and group go on with the sink's own tables only: "
+            "docs/guides/from-kafka-connect.md, The way back",
         )
-        for name in names:
-            with closing(tables.open_table(name)) as opened:
-                fenced.append(opened.read())
     if pending:
         raise TakeoverUnfit(
             f"{len(pending)} deliveries to other tables are pending",
             "start the sink, wait until headgate status says that nothing is, and stop it",
         )
-    own = tuple(each for each in fenced if each.record is not None)
-    return WayBack(connector, view, record, own, control.ends)
+    return WayBack(connector, view, record, fenced, control.ends)
+
+
+class _TablesToHandBack(NamedTuple):
+    """The tables of a sink with routes, and tables of the connector that are not the sink's."""
+
+    fenced: tuple[TableView, ...]
+    beside: Sequence[str]
+
+
+def _read_tables_to_hand_back(
+    tables: SinkTables, names: Sequence[str], record: CommitRecord
+) -> _TablesToHandBack:
+    views = []
+    for name in names:
+        with closing(tables.open_table(name)) as opened:
+            views.append(opened.read())
+    return _TablesToHandBack(
+        tuple(each for each in views if each.record is not None),
+        [each.table for each in views if each.record is None and _is_of_another(each, record)],
+    )
+
+
+def _is_of_another(view: TableView, record: CommitRecord) -> bool:
+    """Return whether another sink fills the table from one of the same topics."""
+    return any(topics.items() & record.topic_ids.items() for topics in view.others.values())
+
+
+def _find_tables_beside(
+    tables: SinkTables,
+    keys: Mapping[str, str],
+    connector: Connector,
+    announcements: Iterable[WorkerAnnouncement],
+) -> Sequence[str]:
+    """Return what the connector fills beside the sink's one table.
+
+    A table that its file does not list counts if it has filled it, and nobody has taken it over: it
+    may have been handed back before.
+    """
+    if _are_tables_named_by_records(keys):
+        return ["every table that a record names"]
+    found = _listed_tables(keys)
+    for name in _announced_tables(announcements) - found - {tables.name}:
+        mark = _find_newest_mark(tables, name, connector)
+        if mark is not None and not is_fence(mark):
+            found.add(name)
+    return sorted(found - {tables.name})
 
 
 def carry_out_handback_to_connector(settings: SinkSettings, way: WayBack) -> None:

@@ -90,11 +90,11 @@ def _read_data_paths(table: Table, manifest: ManifestFile) -> _ReadManifest:
     return _ReadManifest(set(), DataFileContent.EQUALITY_DELETES in kinds)
 
 
-def has_connector_mark(table: Table, branch: str, mark: str) -> bool:
-    """Return whether a snapshot of the branch shows that the connector has filled the table."""
+def find_newest_mark(table: Table, branch: str, mark: str) -> str | None:
+    """Return the connector's newest mark on the branch: without one it has not filled the table."""
     ref = next_parent_ref(table.metadata, branch)
     line = ancestors_of(snapshots_by_id(table.metadata), ref) if ref else ()
-    return any(mark in summary_properties_of(snapshot) for snapshot in line)
+    return next((p[mark] for s in line if mark in (p := summary_properties_of(s))), None)
 
 
 def _is_first_snapshot(snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bool:
