@@ -47,9 +47,7 @@ def plan_group_offsets_creating_table(
         )
     topics = read_topics(settings)  # one left out would not begin where the group is
     places = [TopicPartition(t, n) for t, state in topics.items() for n in state.partitions]
-    offsets = _read_offsets_by_sink_partition(
-        settings.kafka, group, places, _group_partition_by_sink_partition(maps, places)
-    )
+    offsets = _read_offsets_by_sink_partition(settings.kafka, group, places, maps)
     if not offsets:
         raise ConfigurationError(
             f"group {group} has no offsets of {', '.join(sorted(topics))}",
@@ -69,34 +67,52 @@ def _read_offsets_by_sink_partition(
     kafka: Mapping[str, str],
     group: str,
     sink_partitions: Sequence[TopicPartition],
-    group_partition_of: Mapping[TopicPartition, TopicPartition],
+    maps: Sequence[str],
 ) -> dict[TopicPartition, int]:
-    """Return the group's offsets by the sink's partitions, as far as it has some."""
-    asked = {group_partition_of.get(at, at): at for at in sink_partitions}
-    offsets = read_group_offsets(with_log_silenced(kafka), group, asked, ANSWER_S_MAX)
-    return {asked[at]: offset for at, offset in offsets.items()}
+    """Return the group's offsets by the sink's partitions, as far as it has some.
+
+    Raises ``ConfigurationError`` for a map without an effect, and for two partitions of the sink
+    that are the same one of the group: one of them would begin at its log's begin.
+    """
+    renamed = {text: _group_partition_by_sink_partition(text, sink_partitions) for text in maps}
+    group_partition_of = {at: at for at in sink_partitions}
+    for old_names in renamed.values():
+        group_partition_of |= old_names
+    asked: dict[TopicPartition, TopicPartition] = {}
+    for at, old in sorted(group_partition_of.items()):
+        if (other := asked.setdefault(old, at)) != at:
+            raise ConfigurationError(
+                f"{other} and {at} are both {old} of the group",
+                "--map says also what the other one was called there",
+            )
+    found = read_group_offsets(with_log_silenced(kafka), group, asked, ANSWER_S_MAX)
+    offsets = {asked[old]: offset for old, offset in found.items()}
+    for text, old_names in renamed.items():
+        if not old_names.keys() & offsets.keys():
+            old, _, _ = text.partition("=")
+            raise ConfigurationError(f"{text!r}: group {group} has no offsets of {old}", _FORM)
+    return offsets
 
 
 def _group_partition_by_sink_partition(
-    texts: Sequence[str], sink_partitions: Sequence[TopicPartition]
+    text: str, sink_partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, TopicPartition]:
-    """Return the group's partition of each of the sink's that has another name there."""
-    old_names: dict[TopicPartition, TopicPartition] = {}
-    for text in texts:
-        old, _, new = text.partition("=")
-        if not (old and new):
-            raise ConfigurationError(f"{text!r} maps nothing", _FORM)
-        (of, old_number), (to, new_number) = (
-            _parse_topic_or_partition(old),
-            _parse_topic_or_partition(new),
-        )
-        if (old_number is None) != (new_number is None):
-            raise ConfigurationError(f"{text!r} maps a topic to a partition", _FORM)
-        for at in sink_partitions:
-            if at.topic == to and new_number in (None, at.partition):
-                number = at.partition if old_number is None else old_number
-                old_names[at] = TopicPartition(of, number)
-    return old_names
+    """Return the group's partition of each of the sink's that the map names."""
+    old, _, new = text.partition("=")
+    if not (old and new):
+        raise ConfigurationError(f"{text!r} maps nothing", _FORM)
+    (of, old_number), (to, new_number) = (
+        _parse_topic_or_partition(old),
+        _parse_topic_or_partition(new),
+    )
+    if (old_number is None) != (new_number is None):
+        raise ConfigurationError(f"{text!r} maps a topic to a partition", _FORM)
+    named = [at for at in sink_partitions if at.topic == to and new_number in (None, at.partition)]
+    if not named:
+        raise ConfigurationError(f"{text!r}: the sink reads no {new}", _FORM)
+    return {
+        at: TopicPartition(of, at.partition if old_number is None else old_number) for at in named
+    }
 
 
 def _parse_topic_or_partition(text: str) -> tuple[str, int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from unit.operations.filled_table import SCHEMA, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
@@ -68,3 +69,49 @@ def test_takeover_12_a_partition_without_a_leader_is_waited_for(
     brokers.state = replace(brokers.state, partitions={0: LOG}, silent=frozenset({1}))
     with pytest.raises(Unreachable, match="no broker leads trips/1"):
         plan_group_offsets_creating_table(settings, "before")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("before=trisp", "'before=trisp': the sink reads no trisp"),
+        ("before/2=trips/2", "'before/2=trips/2': the sink reads no trips/2"),
+        ("befoer=trips", "'befoer=trips': group before has no offsets of befoer"),
+        ("trips/1=trips/0", "trips/0 and trips/1 are both trips/1 of the group"),
+    ],
+)
+def test_a_map_that_leads_nowhere_or_to_the_same_place_is_refused(
+    catalog: Catalog,
+    settings: SinkSettings,
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    said: str,
+) -> None:
+    """Whatever it was meant for would begin at its log's begin."""
+    assert brokers
+    catalog.create_namespace("db")
+    catalog.create_table("db.trips", SCHEMA)
+    known = {ZERO, ONE, TopicPartition("before", 0)}
+    monkeypatch.setattr(
+        module, "read_group_offsets", lambda _k, _g, asked, _s: dict.fromkeys(known & {*asked}, 5)
+    )
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        plan_group_offsets_creating_table(settings, "before", [text])
+
+
+def test_partitions_take_the_offsets_that_they_have_under_their_former_names(
+    catalog: Catalog, settings: SinkSettings, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert brokers
+    catalog.create_namespace("db")
+    catalog.create_table("db.trips", SCHEMA)
+    known = {TopicPartition("before", 0): 3, TopicPartition("other", 7): 4}
+    monkeypatch.setattr(
+        module,
+        "read_group_offsets",
+        lambda _k, _g, asked, _s: {at: known[at] for at in asked if at in known},
+    )
+    maps = ["before=trips", "other/7=trips/1"]
+    moves = plan_group_offsets_creating_table(settings, "before", maps).moves
+    assert {move.partition: move.end for move in moves} == {ZERO: 3, ONE: 4}
