@@ -89,13 +89,14 @@ class Progress:
 def on_start(
     before: Progress, transaction: TransactionId, start: StartCommit, now_s: float
 ) -> Progress:
-    """Take a START of this coordinator."""
+    """Take a START of this coordinator; behind a pause no partition has stood still yet."""
     return _with_stored_offsets(
         replace(
             before,
             epoch=transaction.epoch,
             paused=start.paused,
             opened={**before.opened, transaction: now_s},
+            still_since_s={} if before.paused else before.still_since_s,
             suspended=len(start.suspended),
             error=before.error and marked_past_if_resolved(before.error, start),
         ),

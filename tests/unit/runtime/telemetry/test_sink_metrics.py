@@ -372,6 +372,17 @@ def test_a_paused_sink_does_not_stall() -> None:
     assert coordinator_progress.condition_of(now, 5_000.0, 90, draining=False) is Condition.PAUSED
 
 
+def test_a_sink_that_is_resumed_has_a_whole_window_to_move_in() -> None:
+    before = coordinator_progress.on_start(
+        coordinator_progress.Progress(), AT, start(paused=True), 0.0
+    )
+    paused = coordinator_progress.on_source_logs(before, logs({P0: 99}), 1.0)
+    resumed = coordinator_progress.on_start(paused, AT, start(), 5_000.0)
+    assert coordinator_progress.stalled_partitions(resumed, 5_089.0, 90) == ()
+    again = coordinator_progress.on_start(resumed, AT, start(), 5_060.0)
+    assert coordinator_progress.stalled_partitions(again, 5_090.0, 90) == (P0,)
+
+
 def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
     kept = Kept()
     meters = SinkMeters(kept, SETTINGS)
