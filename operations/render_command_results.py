@@ -55,12 +55,14 @@ _COLOURS = {
 
 def describe_until_latest(sink: SinkName, latest: UntilLatest) -> str:
     """Say whether a run until the topics' ends reached them."""
+    why = latest.hold and f", and {latest.hold}"
     if latest.missing:
         places = [f"{at} by {count:,}" for at, count in sorted(latest.missing.items())]
         shown = ", ".join(places[:_PLACES_SHOWN]) + ", ..." * (len(places) > _PLACES_SHOWN)
-        return f"{sink}: it ended before the topics' ends were reached: behind {shown}"
+        return f"{sink}: it ended before the topics' ends were reached: behind {shown}{why}"
     if latest.pending:
-        return f"{sink}: it ended before all tables had received their rows (headgate tables)"
+        text = f"{sink}: it ended before all tables had received their rows (headgate tables)"
+        return f"{text}{why}"
     text = f"{sink}: the table holds all that was in the topics at the start of this run"
     if latest.suspended:
         return f"{text}; rows of suspended tables are pending: {', '.join(latest.suspended)}"

@@ -126,17 +126,24 @@ def _describe_table_if_behind(
 def _why_behind_suffix(record: CommitRecord | None) -> str:
     if record is None:
         return ": nothing is committed yet"
+    hold = _describe_hold(record)
+    return hold and f", and {hold}"
+
+
+def _describe_hold(record: CommitRecord) -> str:
+    """Return what a person did that keeps the sink from going on; empty for nothing."""
     if record.stopped:
-        return ", and a person stopped the sink"
-    return ", and the sink is paused" if record.paused else ""
+        return "a person stopped the sink"
+    return "the sink is paused" if record.paused else ""
 
 
 @dataclass(slots=True)
 class UntilLatest:
     """Sets ``stop`` once the table holds all that was in the topics when this was made.
 
-    ``topics``: as they were then. ``suspended``: tables that wait for a person, whose rows are
-    pending still. Raises as ``open_reachable_source_topics``.
+    It sets it also where a person has stopped or paused the sink, and leaves it so until records
+    would be overdue. ``topics``: as they were then. ``suspended``: tables that wait for a person,
+    whose rows are pending still. Raises as ``open_reachable_source_topics``.
     """
 
     settings: SinkSettings
@@ -147,6 +154,10 @@ class UntilLatest:
     pending: bool = False
     """Whether the table has decided rows that other tables of the sink do not have yet."""
     suspended: tuple[str, ...] = ()
+    hold: str = ""
+    """What a person did that keeps the sink from going on, by the last look."""
+    held_since_s: float | None = None
+    """Since when all looks have found a hold."""
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
@@ -179,7 +190,7 @@ class UntilLatest:
     def _poll_then_stop_sink_when_reached(self) -> None:
         while not self.stop.wait(LOOKED_AT_S):
             try:
-                if self.refresh_is_reached():
+                if self.refresh_is_reached() or self._is_held_for_long():
                     self.stop.set()
             except HeadgateError:
                 continue  # not there yet, or away for a while: the sink itself says what is wrong
@@ -196,4 +207,16 @@ class UntilLatest:
         suspended = {each.table for each in record.suspended} if record else set[str]()
         self.suspended = tuple(sorted(pending & suspended))
         self.missing, self.pending = missing, bool(pending - suspended)
+        self.hold = _describe_hold(record) if record else ""
+        if not self.hold:
+            self.held_since_s = None
+        elif self.held_since_s is None:
+            self.held_since_s = time.monotonic()
         return self.is_reached
+
+    def _is_held_for_long(self) -> bool:
+        """Return whether it is no restart, and no pause whose end this run was to hear."""
+        if self.held_since_s is None:
+            return False
+        held_s = time.monotonic() - self.held_since_s
+        return held_s * 1000 >= self.settings.coordinator.overdue_after_ms

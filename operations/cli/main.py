@@ -402,7 +402,7 @@ def tables(
     "--until-latest",
     is_flag=True,
     help="End when the table holds all that is in the topics now; exit code 1 if it ends before, "
-    "or if rows of suspended tables are pending.",
+    "as where the sink stays stopped or paused, or if rows of suspended tables are pending.",
 )
 @click.pass_context
 def run(

@@ -50,14 +50,15 @@ def run(
 
 
 def run_until_latest(settings: SinkSettings, *, verbose: bool = False) -> UntilLatest:
-    """Block until the table holds what the topics hold now, or a signal. Raises as ``run``.
+    """Block until ``UntilLatest`` ends the run, or a signal does. Raises as ``run``.
 
     While this participant leads, it commits at least every ten seconds, so that the end comes soon.
     """
     interval_ms = min(settings.coordinator.commit_interval_ms, _SOON_MS)
     soon = replace(settings.coordinator, commit_interval_ms=interval_ms)
-    with UntilLatest(settings) as latest:
-        run(replace(settings, coordinator=soon), verbose=verbose, stop=latest.stop)
+    hurried = replace(settings, coordinator=soon)
+    with UntilLatest(hurried) as latest:
+        run(hurried, verbose=verbose, stop=latest.stop)
     return latest
 
 

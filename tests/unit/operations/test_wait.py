@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.operations import wait
+from headgate.operations.render_command_results import describe_until_latest
 from headgate.operations.wait import (
     UntilLatest,
     _describe_tables_behind,
@@ -90,6 +92,46 @@ def test_a_run_until_the_latest_record_ends_although_a_look_failed(
     assert latest.is_reached
     assert "could not be read: ZeroDivisionError: division by zero" in caplog.text
     assert "catalog" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"), [("stopped", "a person stopped the sink"), ("paused", "the sink is paused")]
+)
+def test_a_run_until_the_latest_record_ends_where_a_person_holds_the_sink(
+    filled: FilledTable,
+    settings: SinkSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    why: str,
+) -> None:
+    """Not at once: a restart is on its way to a start, and a resume waits for who takes it."""
+    filled.good_start()
+    filled.commit(filled.record(1, 3, {0: 10, 1: 10}, **{asked: True}))
+    source = {"trips": TopicState(filled.topic_id, {0: OffsetRange(0, 12), 1: OffsetRange(0, 10)})}
+    monkeypatch.setattr(wait, "LOOKED_AT_S", 0.001)
+    monkeypatch.setattr(wait, "read_topics", lambda _: source)
+    short = replace(settings.coordinator, commit_interval_ms=1, commit_timeout_ms=1)
+    with UntilLatest(settings) as latest:
+        assert not latest.stop.wait(0.5)
+    with UntilLatest(replace(settings, coordinator=short)) as latest:
+        assert latest.stop.wait(10)
+    assert describe_until_latest(settings.name, latest) == (
+        f"trips: it ended before the topics' ends were reached: behind trips/0 by 2, and {why}"
+    )
+
+
+def test_a_run_until_the_latest_record_forgets_a_hold_that_is_over(
+    filled: FilledTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.good_start()
+    monkeypatch.setattr(wait, "read_topics", lambda _: TRIPS)
+    latest = UntilLatest(settings)
+    filled.commit(filled.record(1, 3, {0: 10, 1: 10}, stopped=True))
+    latest.refresh_is_reached()
+    assert latest.held_since_s is not None
+    filled.commit(filled.record(1, 4, {0: 10, 1: 10}))
+    latest.refresh_is_reached()
+    assert latest.held_since_s is None
 
 
 def test_a_table_is_behind_also_at_a_time_beyond_the_year_9999(
