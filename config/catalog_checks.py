@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.setting_types import may_read_here
 from headgate.config.table_settings import ICEBERG
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, MissingRights
 from headgate.tables.iceberg.catalog_types import (
     SQL_SCHEMES,
     require_supported_java_type,
@@ -31,6 +31,12 @@ def require_usable_catalog(settings: CatalogSettings) -> None:
         return
     require_supported_type(settings.name, settings.properties)
     database = sqlite_file(settings) if may_read_here() else None
+    if database and _is_hidden(database):
+        raise MissingRights(
+            f"catalog {settings.name!r}: {database} is not found, for this user may not search its "
+            "folders",
+            "grant access to them, or correct catalog.properties.uri",
+        )
     if database and not database.parent.is_dir():
         raise ConfigurationError(
             f"catalog {settings.name!r}: the folder {database.parent} does not exist",
@@ -42,6 +48,14 @@ def require_usable_catalog(settings: CatalogSettings) -> None:
             + ("a folder" if database.is_dir() else "not a database of SQLite"),
             "correct catalog.properties.uri",
         )
+
+
+def _is_hidden(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def _may_be_sqlite_file(path: Path) -> bool:

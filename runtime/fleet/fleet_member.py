@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -160,7 +160,7 @@ class FleetMember:
         path = self._folder / f"{key}.toml"
         written = self._written.get(key)
         # Who cleans TMPDIR takes files away that were read long ago; the next start reads it again.
-        is_gone = written is not None and not written.refused and not path.exists()
+        is_gone = written is not None and not written.refused and _is_gone(path)
         if written is None or is_gone or written.text != spec.file or written.may_be_retried:
             refused: HeadgateError | None = None
             has_jvm = has_own_jvm(spec.file)
@@ -485,11 +485,22 @@ def _make_working_folder(name: str) -> Path:
     if not name:
         return Path(tempfile.mkdtemp(prefix="headgate-worker-"))
     path = Path(name)
-    with suppress(OSError):
+    try:
         path.mkdir(parents=True, exist_ok=True)
-    if not path.is_dir():
-        raise ConfigurationError(f"worker.folder {name} is no folder", "name one, or leave it out")
+    except OSError as error:
+        raise ConfigurationError(
+            f"worker.folder {name} is no folder: {error.strerror}", "name one, or leave it out"
+        ) from error
     return path
+
+
+def _is_gone(path: Path) -> bool:
+    """Return whether the file was removed; a disk that does not answer has it still."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def _require_file_names_its_sink(key: str, spec: SinkSpec) -> None:

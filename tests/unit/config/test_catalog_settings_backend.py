@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.operations.check.test_table_and_catalog import nobody, open_to_all
 
 from headgate.config.catalog_checks import require_usable_catalog
 from headgate.config.catalog_settings import Backend, CatalogSettings
@@ -20,6 +21,7 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     HiveClientUnfit,
     JvmMissing,
+    MissingRights,
 )
 from headgate.runtime.assembly import open_task
 from headgate.tables.iceberg.catalog import load_catalog, translate_catalog_error
@@ -159,3 +161,19 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -
     properties = Properties({"uri": f"sqlite:///{database}", "warehouse": str(tmp_path)})
     with pytest.raises(ConfigurationError, match="not a database") if content else nullcontext():
         require_usable_catalog(CatalogSettings(properties=properties))
+
+
+@pytest.mark.parametrize("below", ["", "lake/"])
+def test_a_database_below_a_folder_that_may_not_be_searched_is_refused(
+    tmp_path: Path, below: str
+) -> None:
+    home = tmp_path / "home"
+    (home / below).mkdir(parents=True)
+    open_to_all(tmp_path)
+    home.chmod(0)
+    properties = Properties({"uri": f"sqlite:///{home}/{below}catalog.db"})
+    try:
+        with nobody(), pytest.raises(MissingRights, match="may not search its folders"):
+            require_usable_catalog(CatalogSettings(properties=properties))
+    finally:
+        home.chmod(0o755)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from unit.operations.check.test_table_and_catalog import nobody, open_to_all
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
@@ -103,3 +104,14 @@ def test_no_folder_of_a_new_table_has_a_name_too_long_for_a_disk(
             start_checks.require_creatable_table(made)
     else:
         start_checks.require_creatable_table(made)
+
+
+def test_a_location_below_a_folder_that_may_not_be_searched_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "home" / "lake").mkdir(parents=True)
+    open_to_all(tmp_path)
+    (tmp_path / "home").chmod(0)
+    try:
+        with nobody(), pytest.raises(MissingRights, match="home may not be written"):
+            start_checks.require_writable_location(f"file://{tmp_path}/home/lake/trips")
+    finally:
+        (tmp_path / "home").chmod(0o755)

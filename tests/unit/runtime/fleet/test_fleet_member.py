@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 from support.fleet_records import FILE
+from unit.operations.check.test_table_and_catalog import nobody, open_to_all
 
 from headgate.config.load import load_worker_file
-from headgate.control_protocol.errors import MemberRefused, Unreachable
+from headgate.control_protocol.errors import ConfigurationError, MemberRefused, Unreachable
 from headgate.control_protocol.identifiers import TopicId
 from headgate.kafka.compacted_topics import CompactedRecord, KeyedValue, TopicFacts
 from headgate.kafka.fleet_group_member import SlotEvent, SlotRead, SlotsGained
@@ -159,6 +161,30 @@ def test_a_file_that_was_cleaned_away_is_written_again(
         written.file.parent.rmdir()
     assert member.read_desired_sinks()["trips"] == written
     assert written.file.read_text() == text
+
+
+def test_a_file_on_a_disk_that_does_not_answer_is_as_it_was(
+    cluster: Cluster, member: FleetMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.gives(spec())
+    wait_until(lambda: "trips" in member.read_desired_sinks())
+    written = member.read_desired_sinks()["trips"]
+
+    def fail(path: Path, **_: bool) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    monkeypatch.setattr(Path, "stat", fail)
+    assert member.read_desired_sinks()["trips"] == written
+
+
+def test_a_working_folder_below_one_that_may_not_be_searched_is_refused(tmp_path: Path) -> None:
+    open_to_all(tmp_path)
+    tmp_path.chmod(0)
+    try:
+        with nobody(), pytest.raises(ConfigurationError, match="Permission denied"):
+            fleet_member._make_working_folder(f"{tmp_path}/sinks")
+    finally:
+        tmp_path.chmod(0o755)
 
 
 def test_a_folder_below_tmpdir_that_another_user_made_anew_takes_no_file(
