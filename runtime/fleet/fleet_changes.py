@@ -188,12 +188,16 @@ def plan_pinned_move(keys: Sequence[str], worker: str) -> FleetPlanner:
 
 
 def plan_balancer_moves(moves: Iterable[Move]) -> FleetPlanner:
-    """Plan the moves of the balancer, as far as these sinks are still there."""
+    """Plan the moves of the balancer, as far as these sinks are still there.
+
+    One that a person has moved since the balancer looked stays (FLEET-8).
+    """
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
         for move in moves:
-            if (spec := making.specs.get(move.key)) and spec.slot != move.slot:
+            spec = making.specs.get(move.key)
+            if spec and not spec.pinned and spec.slot != move.slot:
                 making.move_spec(spec, move.slot)
         return making.plan(tidies_if_unchanged=True)
 

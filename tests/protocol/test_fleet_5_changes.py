@@ -130,6 +130,13 @@ def test_fleet_5_a_move_of_a_sink_that_is_gone_is_left_out() -> None:
     assert planned(fleet_of([]), plan_balancer_moves([Move("a", 3)])) == Plan()
 
 
+def test_fleet_8_a_sink_that_a_person_has_moved_since_the_balancer_looked_stays() -> None:
+    """It would be pinned where nobody wanted it, and no balancer would move it again."""
+    records = fleet_of([spec("a", 2, pinned=True), spec("b", 2)])
+    changes = planned(records, plan_balancer_moves([Move("a", 3), Move("b", 3)])).changes
+    assert {each.key for each in changes} == {"b"}
+
+
 # -------------------------------------------------------------------------------------- FLEET-6
 
 
