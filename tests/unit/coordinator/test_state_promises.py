@@ -136,9 +136,9 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
         "not of this epoch",
     ),
     "ends of a topic that nobody reads": (
-        machine,
-        "SourceState",
-        lambda ids, ends, cohorts: SourceState(ids, {**ends, STRANGER: 1}, cohorts),
+        SourceState,
+        "with_known_ends",
+        lambda sources, ends: replace(sources, ends={**sources.ends, **ends, STRANGER: 1}),
         commits,
         "a log end of a topic without id",
     ),

@@ -30,10 +30,10 @@ def sink(
     return replace(found, quarantine=aside)
 
 
-def seen(rows: int, bad: int = 0, tombstones: int = 0) -> DryRun:
+def seen(rows: int, bad: int = 0, tombstones: int = 0, *, stops: bool = False) -> DryRun:
     result = PartitionResult(OffsetRange(0, 50), rows, 1_000, quarantined=bad + tombstones, bad=bad)
     misfits = (NOTHING,) * bool(tombstones) + (UNFIT,) * bool(bad)
-    return DryRun((), {P0: result}, misfits, tombstones=tombstones)
+    return DryRun((), {P0: result}, misfits, tombstones=tombstones, stops_at_tombstone=stops)
 
 
 def test_records_that_fit_are_counted() -> None:
@@ -55,7 +55,7 @@ def test_the_first_record_that_does_not_fit_is_named() -> None:
         (sink(Disposal.FAIL), seen(18, bad=1), 'quarantine.policy = "quarantine"'),
         (sink(), seen(0, bad=3), "correct [[table.columns]]"),
         (sink(Disposal.SKIP), seen(0, bad=3), "correct [[table.columns]]"),
-        (sink(tombstones=Disposal.FAIL), seen(3, tombstones=1), "quarantine.tombstones"),
+        (sink(), seen(3, tombstones=1, stops=True), "quarantine.tombstones"),
     ],
 )
 def test_records_at_which_the_sink_would_stop_or_keep_none_are_wrong(
