@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
-from headgate.config.setting_types import may_read_here
+from headgate.config.setting_types import may_look_at_this_machine
 from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.errors import ConfigurationError, MissingRights
 from headgate.tables.iceberg.catalog_types import (
@@ -30,7 +30,7 @@ def require_usable_catalog(settings: CatalogSettings) -> None:
         require_supported_java_type(settings.name, settings.properties)
         return
     require_supported_type(settings.name, settings.properties)
-    database = sqlite_file(settings) if may_read_here() else None
+    database = sqlite_file(settings) if may_look_at_this_machine() else None
     if database and _is_hidden(database):
         raise MissingRights(
             f"catalog {settings.name!r}: {database} is not found, for this user may not search its "
@@ -80,7 +80,7 @@ def is_sql_catalog(settings: CatalogSettings) -> bool:
     return str(properties.get("type", "sql")).lower() == "sql" and scheme in SQL_SCHEMES
 
 
-def require_usable_table_catalog(settings: SinkSettings) -> None:
+def require_usable_iceberg_catalog(settings: SinkSettings) -> None:
     """Refuse the catalog of the sink's table, if it has one and that is not usable."""
     if settings.table.type == ICEBERG:
         require_usable_catalog(settings.catalog)

@@ -90,7 +90,7 @@ class ChangesSettings:
         return None if fails else self.growth_ms
 
     @property
-    def partitions_grow_by_multiples_only(self) -> bool:
+    def refuses_uneven_partition_growth(self) -> bool:
         """Return whether keys may move between old partitions unless these are multiplied."""
         return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
 

@@ -130,7 +130,7 @@ def _require_valid_rule(
         raise _rule_unfit_error(
             section, column, "is from_record and has a rule", "keep one of them"
         )
-    if rule.value is not None and rule.options_used():
+    if rule.value is not None and rule.options_needing_format():
         raise _rule_unfit_error(
             section,
             column,
@@ -167,7 +167,7 @@ def _require_rule_known_to_format(
     name = settings.format.type
     made = value_format_of(settings)
     known: frozenset[str] = getattr(made, "rules", frozenset())
-    beyond = sorted(rule.options_used() - known)
+    beyond = sorted(rule.options_needing_format() - known)
     if beyond:
         raise ColumnRuleUnknownToFormat(
             f"{section}: {column.name!r} has {beyond[0]}, which the format {name} does not know",

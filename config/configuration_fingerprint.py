@@ -53,7 +53,7 @@ def settings_to_agree_on(settings: SinkSettings) -> Mapping[str, str]:
     A field more in a rule that is digested whole would stop a fleet in the middle of an upgrade.
     A key is never absent: one that only one of two files has would not be compared.
     """
-    return {**dict.fromkeys(_WHERE_USED, ""), **_settings_to_compare(settings)}
+    return {**dict.fromkeys(_WHERE_USED, ""), **_used_settings_to_agree_on(settings)}
 
 
 def configuration_digest(settings: SinkSettings) -> str:
@@ -61,10 +61,10 @@ def configuration_digest(settings: SinkSettings) -> str:
 
     What a file does not use is no part of it: a key that a release adds leaves it as it was.
     """
-    return hash_of_value(_settings_to_compare(settings))
+    return hash_of_value(_used_settings_to_agree_on(settings))
 
 
-def _settings_to_compare(settings: SinkSettings) -> Mapping[str, str]:
+def _used_settings_to_agree_on(settings: SinkSettings) -> Mapping[str, str]:
     quarantine, form = settings.quarantine, settings.format
     late_by = _text_or_digest(settings.maintenance.column_for_skipping_late_rows)
     rules = rules_of_decoded_columns(settings)

@@ -15,11 +15,11 @@ from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.cdc.policy import Envelope, Tombstones, hint_for_unstable_field
+from headgate.data_plane.cdc.policy import Envelope, Tombstones, stable_fields_instead_of
 from headgate.data_plane.formats.column_options import FROM, parse_path
 from headgate.data_plane.routing.keyed_routes import (
     may_lead_to_keyed_table,
-    may_route_or_later_feed_keyed_table,
+    may_lead_to_keyed_table_from,
 )
 from headgate.data_plane.routing.routes import Route, Routing
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
@@ -70,7 +70,7 @@ def _require_valid_routed_keys(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
-        if route.is_by_record_value and may_route_or_later_feed_keyed_table(routing, number):
+        if route.is_by_record_value and may_lead_to_keyed_table_from(routing, number):
             _require_one_table_per_key(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
@@ -104,7 +104,7 @@ def _require_one_table_per_key(settings: SinkSections, route: Route, route_numbe
             'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
             "do; or let the route look at a header; or give each table a topic of its own",
         )
-    if instead := route.field and hint_for_unstable_field(
+    if instead := route.field and stable_fields_instead_of(
         changes.envelope, parse_path(route.field)
     ):
         raise KeyUnfit(
@@ -123,7 +123,7 @@ def _require_valid_keyed_table(settings: SinkSections, table: TableSettings) -> 
     if settings.changes.history:
         _require_settings_keep_version_order(settings)
     _require_readable_envelope_and_key(settings, table)
-    _require_source_offset_columns(settings, table)
+    _require_record_coordinate_columns(settings, table)
     _require_settings_fit_keyed_table(settings, table)
     _require_message_key_format(settings, table)
 
@@ -239,7 +239,7 @@ def _require_readable_envelope_and_key(settings: SinkSections, table: TableSetti
             )
 
 
-def _require_source_offset_columns(settings: SinkSections, table: TableSettings) -> None:
+def _require_record_coordinate_columns(settings: SinkSections, table: TableSettings) -> None:
     places, topics = table.record_columns, settings.source.topics
     section = "tables" if settings.tables else "table"
     if not (places.partition and places.offset):

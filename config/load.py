@@ -127,7 +127,7 @@ def _build_settings(document: Mapping[str, Any], kind: type[_Settings]) -> _Sett
     try:
         adapter = _build_settings_adapter(typing.cast("Any", kind))
         # As JSON: only there does a strict check take lists for tuples, and texts for choices.
-        plain = json.dumps(_to_json_value(document, kind))
+        plain = json.dumps(_to_json_value_or_null(document, kind))
         settings = typing.cast("_Settings", adapter.validate_json(plain, strict=True))
         if isinstance(settings, SinkSettings):
             require_receiver_named(document, settings.lineage, settings.signal)
@@ -183,20 +183,23 @@ def _iterate_section_types(section: type) -> Iterator[type]:
             yield from _iterate_section_types(key.inner_section)
 
 
-def _to_json_value(value: Any, type_hint: Any) -> Any:
+def _to_json_value_or_null(value: Any, type_hint: Any) -> Any:
     """Return what JSON can hold of a value for a key of this type; null is what no key takes.
 
     A moment becomes a text, but only where constants may stand.
     """
     if isinstance(value, dict) and dataclasses.is_dataclass(type_hint):
         keys = keys_of(typing.cast("type", type_hint))
-        return {k: _to_json_value(v, keys[k].hint) if k in keys else None for k, v in value.items()}
+        return {
+            k: _to_json_value_or_null(v, keys[k].hint) if k in keys else None
+            for k, v in value.items()
+        }
     if isinstance(value, dict) and (
         type_hint is Properties or typing.get_origin(type_hint) is Mapping
     ):
-        return {name: _to_json_value(item, str) for name, item in value.items()}
+        return {name: _to_json_value_or_null(item, str) for name, item in value.items()}
     if isinstance(value, list) and typing.get_origin(type_hint) is tuple:
-        return [_to_json_value(item, typing.get_args(type_hint)[0]) for item in value]
+        return [_to_json_value_or_null(item, typing.get_args(type_hint)[0]) for item in value]
     if isinstance(value, date | time) and type_hint == Constant:
         return value.isoformat()
     return value if isinstance(value, str | int | float) else None

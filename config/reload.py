@@ -78,7 +78,7 @@ class Reload:
 
     def poll(self, current: SinkSettings) -> SinkSettings | RefusedFile | None:
         """Return new settings, or why they were refused; ``None`` if nothing changed."""
-        if not self.poll_for_change():
+        if not self.poll_change_or_request():
             return None
         try:
             read = self.read_settings(current)
@@ -109,7 +109,7 @@ class Reload:
             )
         return read
 
-    def poll_for_change(self) -> bool:
+    def poll_change_or_request(self) -> bool:
         """Return whether the file changed or a reread was asked for since the last look.
 
         That counts as looked at.

@@ -68,7 +68,7 @@ def require_valid_routed_tables(settings: SinkSections) -> None:
             _require_readable_route_input(settings, route, number)
     _require_policies_fit_many_tables(settings)
     _require_consistent_tables_section(settings)
-    _require_format_tells_columns(settings)
+    _require_records_can_show_columns(settings)
     _require_distinct_locations(settings)
     any_table = TableSettings(identifier="any.table", record_columns=tables.record_columns)
     require_consistent_columns("tables", any_table)
@@ -117,7 +117,7 @@ def _require_route_readable_from_rows(route: Route, number: int) -> None:
         )
 
 
-def _require_declared_transform_columns(settings: SinkSections) -> None:
+def _require_columns_in_transform_section(settings: SinkSections) -> None:
     if not settings.transform.columns:
         raise TablesUnfit(
             "transform.columns are missing: with many tables, nothing else says how values are "
@@ -135,7 +135,7 @@ def _require_declared_transform_columns(settings: SinkSections) -> None:
 
 def _require_policies_fit_many_tables(settings: SinkSections) -> None:
     if settings.transform:
-        _require_declared_transform_columns(settings)
+        _require_columns_in_transform_section(settings)
     policies = settings.coordinator
     for name, value, lets_go_back in (
         ("on_rollback", policies.on_rollback, RollbackPolicy.FOLLOW_TABLE),
@@ -169,7 +169,7 @@ _FORMATS = {
 }
 
 
-def _require_format_tells_columns(settings: SinkSections) -> None:
+def _require_records_can_show_columns(settings: SinkSections) -> None:
     """CREATE-1: require a format that tells columns, and no transform, where tables are created by
     records."""
     wanted, name = settings.tables.create.schema, settings.format.type
@@ -392,7 +392,7 @@ class DeclaredTables:
         self._settings = settings
         self._routing = settings.tables.routing
 
-    def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
+    def source_plan_for_table(self, source: SourcePlan, table: str) -> SourcePlan:
         return source_plan_of_table(self._settings, source, table)
 
     @property
@@ -407,7 +407,7 @@ class DeclaredTables:
             return None
         each = section_of_table(self._settings.tables, table)
         declared = bool(each and each.columns)
-        return CreationSource(self.source_plan_of(source, table), declared)
+        return CreationSource(self.source_plan_for_table(source, table), declared)
 
 
 def source_plan_of_table(settings: SinkSections, source: SourcePlan, table: str) -> SourcePlan:

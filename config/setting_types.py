@@ -61,10 +61,10 @@ def resolve_references(text: str, *, key_in_error: str | None = None) -> str:
             key=key_in_error,
         )
     try:
-        return _remember_if_resolved(text, REFERENCE.sub(_read_or_stand_in, text))
+        return _remember_for_redaction(text, REFERENCE.sub(_read_or_stand_in, text))
     except ReferenceUnreadable as error:
         if _READING.get() is not Reading.REQUIRED:
-            return _remember_if_resolved(text, REFERENCE.sub(_stand_in_for, text))
+            return _remember_for_redaction(text, REFERENCE.sub(_stand_in_for, text))
         raise ReferenceRefused(
             f"refers to {error.what}, which {error.why}", error.hint, key=key_in_error
         ) from None
@@ -87,7 +87,7 @@ _RESOLVED: ContextVar[set[str] | None] = ContextVar("resolved", default=None)
 
 
 @contextmanager
-def resolving_references(reading: Reading) -> Iterator[None]:
+def reading_references_as(reading: Reading) -> Iterator[None]:
     """Parse sink files in this way."""
     token = _READING.set(reading)
     try:
@@ -96,7 +96,7 @@ def resolving_references(reading: Reading) -> Iterator[None]:
         _READING.reset(token)
 
 
-def may_read_here() -> bool:
+def may_look_at_this_machine() -> bool:
     """Return whether what a sink file names may be looked at on this machine."""
     return _READING.get() is not Reading.NEVER
 
@@ -124,11 +124,15 @@ def _stand_in_for(reference: re.Match[str]) -> str:
 
 
 def _read_or_stand_in(reference: re.Match[str]) -> str:
-    found = read_reference(*reference.groups()) if may_read_here() else _stand_in_for(reference)
-    return _remember_if_resolved(reference[0], found)
+    found = (
+        read_reference(*reference.groups())
+        if may_look_at_this_machine()
+        else _stand_in_for(reference)
+    )
+    return _remember_for_redaction(reference[0], found)
 
 
-def _remember_if_resolved(text: str, found: str) -> str:
+def _remember_for_redaction(text: str, found: str) -> str:
     resolved = _RESOLVED.get()
     if resolved is not None and found != text:
         resolved.add(found)

@@ -221,7 +221,7 @@ def secret_url_paths(*urls: str) -> Iterator[str]:
             yield behind
 
 
-def _secrets_in_url_query(url: str) -> Iterator[str]:
+def _url_query_and_its_secrets(url: str) -> Iterator[str]:
     """Yield a URL's query, which a client that fails repeats, and each secret in it on its own."""
     if query := query_of_url(url):
         yield query
@@ -376,7 +376,7 @@ class SinkSections:
             *(self.http.viewer_token.text, self.http.operator_token.text),
             *(self.lineage.token.text, self.signal.token.text),
             *secret_url_paths(self.lineage.url, self.signal.url),
-            *_secrets_in_url_query(self.telemetry.otlp_endpoint),
+            *_url_query_and_its_secrets(self.telemetry.otlp_endpoint),
             *(self.kafka_auth.client_secret.text, self.kafka_auth.private_key.text),
             *(self.format.auth.client_secret.text, self.format.auth.private_key.text),
             *_REMOTE_TOKEN.findall(self.spark.remote),

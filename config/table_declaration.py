@@ -178,7 +178,9 @@ def require_consistent_columns(section: str, table: TableSettings) -> None:
             raise ConfigurationError(
                 f"{where} has a column without a name, or names one twice", "name each once"
             )
-    require_no_overwritten_column(f"{section}.columns", table.columns, parts, table.record_columns)
+    require_columns_fit_record_columns(
+        f"{section}.columns", table.columns, parts, table.record_columns
+    )
     first: dict[str, str] = {}
     for name in (*columns, *filled):
         if first.setdefault(name.lower(), name) != name:
@@ -189,7 +191,7 @@ def require_consistent_columns(section: str, table: TableSettings) -> None:
             )
 
 
-def require_no_overwritten_column(
+def require_columns_fit_record_columns(
     where: str, columns: Sequence[ColumnSettings], section: str, filled: RecordColumns
 ) -> None:
     """Refuse a column filled from the value and from another part, and a ``from_record`` column

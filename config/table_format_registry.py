@@ -158,7 +158,7 @@ def secondary_table_spec(settings: SinkSections, name: str) -> TableSpec:
     )
 
 
-def spec_to_create(
+def routed_spec_to_create(
     settings: SinkSections, table: TableSettings, raw_name: str, inferred: Struct
 ) -> TableSpec:
     """Return a routed table to create; ``inferred`` are the columns that records have shown.
@@ -336,7 +336,7 @@ def _require_locations_from_names(settings: SinkSections, plugin: TableFormat) -
     for each in settings.tables.table:
         if each.columns and settings.tables.create.schema is not CreateFrom.OFF:
             table = settings_of_routed_table(settings.tables, "any.table", each)
-            plugin.require_supported(spec_to_create(settings, table, "any", Struct()))
+            plugin.require_supported(routed_spec_to_create(settings, table, "any", Struct()))
 
 
 def _require_quarantine_format(settings: SinkSections) -> None:

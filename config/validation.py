@@ -23,8 +23,8 @@ from headgate.config.setting_types import Secret, holds_stand_in
 from headgate.config.shape_checks import require_valid_shape
 from headgate.config.table_declaration import (
     parse_declared_schema,
+    require_columns_fit_record_columns,
     require_consistent_columns,
-    require_no_overwritten_column,
     require_valid_declaration,
     transform_plan,
 )
@@ -194,7 +194,7 @@ def require_valid_sink(settings: SinkSections) -> None:
     What needs no library comes first: such mistakes are reported at once. Then the formats of
     records and of tables are asked, and each of them imports what it is made of.
     """
-    _require_valid_basic_settings(settings)
+    _require_settings_valid_without_libraries(settings)
     iceberg = settings.table.type == ICEBERG
     if iceberg:
         parse_declared_schema(settings.table)
@@ -210,8 +210,8 @@ def require_valid_sink(settings: SinkSections) -> None:
     require_format_support(settings)
 
 
-def _require_valid_basic_settings(settings: SinkSections) -> None:
-    _require_valid_names(settings)
+def _require_settings_valid_without_libraries(settings: SinkSections) -> None:
+    _require_valid_name_and_source(settings)
     require_valid_signing_keys("control", settings.control.key, settings.control.accepted_key)
     on_executors = settings.spark.is_writer
     require_valid_kafka_settings(settings.kafka, settings.kafka_auth, on_executors=on_executors)
@@ -264,7 +264,7 @@ def _require_jvm_for_java_catalog(settings: SinkSections) -> None:
         )
 
 
-def _require_valid_names(settings: SinkSections) -> None:
+def _require_valid_name_and_source(settings: SinkSections) -> None:
     source = settings.source
     if not _SINK_NAME.fullmatch(settings.name):
         _raise_wrong_setting(
@@ -517,7 +517,7 @@ def _require_valid_transform(settings: SinkSections) -> None:
         _raise_wrong_setting("transform.sql and transform.python are both set", "keep one of them")
     table, section = settings.table, "tables" if settings.tables else "table"
     filled = (settings.tables or table).record_columns
-    require_no_overwritten_column("transform.columns", transform.columns, section, filled)
+    require_columns_fit_record_columns("transform.columns", transform.columns, section, filled)
     if transform.columns and not transform:
         _raise_wrong_setting(
             "transform.columns are set without a transform", "set transform.sql or .python"

@@ -298,7 +298,7 @@ class CommitRecord:
         """Count what the commit did to a keyed table: known once its call is prepared (KEY-10)."""
         return replace(self, keys=counts)
 
-    def with_author(self, command: str, actor: str | None) -> CommitRecord:
+    def with_operator_command(self, command: str, actor: str | None) -> CommitRecord:
         """Say that a person made this claim, and how."""
         return replace(self, command=command, actor=actor)
 
@@ -308,7 +308,7 @@ class CommitRecord:
         following = TransactionId(epoch, TransactionNumber(number + 1))
         return replace(self, transaction=following, coordinator=earlier.coordinator)
 
-    def next_without_records(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
+    def next_adding_no_rows(self, transaction: TransactionId, coordinator: Sender) -> CommitRecord:
         """Return the record of a commit that follows this and adds no rows; quarantined, skipped
         and key counts stay."""
         return replace(self, transaction=transaction, coordinator=coordinator, records=0)
@@ -319,7 +319,7 @@ class CommitRecord:
         """Return the commit by which a person gives a secondary table back what it had missed
         (SUSPEND-6): on top of its last delivery, whose counts are not this commit's."""
         said = replace(self, records=records, replayed=replayed, keys=None)
-        return said.with_author(command, actor)
+        return said.with_operator_command(command, actor)
 
     def with_position_of(self, earlier: CommitRecord) -> CommitRecord:
         """Say where the sink is if its table goes back to an earlier commit (ROLLBACK-1)."""
@@ -333,7 +333,7 @@ class CommitRecord:
             cohorts=earlier.cohorts,
         )
 
-    def next_with_batch(
+    def next_with_query_batch(
         self,
         *,
         transaction: TransactionId,
@@ -394,7 +394,7 @@ class CommitRecord:
             keys=None,
             **changes,
         )
-        return claim.with_author(command, actor)
+        return claim.with_operator_command(command, actor)
 
     @property
     def source_record_count(self) -> int:

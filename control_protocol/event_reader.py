@@ -48,6 +48,6 @@ class Listener:
             return
         for record in records:
             if record.envelope.sink == self._sink:
-                whole = self._assembler.add_part(record.envelope)
+                whole = self._assembler.add_and_pop_if_whole(record.envelope)
                 if whole is not None:
                     yield replace(record, envelope=whole)

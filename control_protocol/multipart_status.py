@@ -89,7 +89,7 @@ class Assembler:
     _piles: OrderedDict[_Key, dict[int, _Part]] = field(default_factory=OrderedDict)
     _held: int = 0
 
-    def add_part(self, envelope: Envelope) -> Envelope | None:
+    def add_and_pop_if_whole(self, envelope: Envelope) -> Envelope | None:
         """Return the envelope with its whole event, or ``None`` while parts are missing.
 
         An event that needs no parts passes as it is. A status that was repeated in all its parts is

@@ -143,7 +143,7 @@ def deleted_list_properties(
     topics: dict[str, dict[str, str]] = {}
     for at, ranges in deleted.offsets.items():
         known = topics.setdefault(at.topic, {"id": deleted.topic_ids.get(at.topic, "")})
-        known[str(at.partition)] = ",".join(_format_ranges(ranges))
+        known[str(at.partition)] = ",".join(_encode_ranges_as_gaps(ranges))
     text = compress_text_if_long(
         json.dumps({"rows": deleted.listed, "topics": topics}, separators=(",", ":"))
     )
@@ -177,7 +177,9 @@ def _try_parse_deleted_list(text: str) -> DeletedRecords:
             ids[topic] = TopicId(known["id"])
             for partition, ranges in known.items():
                 if partition != "id":
-                    offsets[TopicPartition(topic, int(partition))] = tuple(_parse_ranges(ranges))
+                    offsets[TopicPartition(topic, int(partition))] = tuple(
+                        _decode_ranges_from_gaps(ranges)
+                    )
         return DeletedRecords(0, int(listed), offsets, ids)
     except (ValueError, KeyError, TypeError, AttributeError):
         return DeletedRecords()
@@ -212,7 +214,7 @@ def _merge_adjacent_ranges(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRang
         yield OffsetRange(begin, end)
 
 
-def _format_ranges(ranges: Iterable[OffsetRange]) -> Iterator[str]:
+def _encode_ranges_as_gaps(ranges: Iterable[OffsetRange]) -> Iterator[str]:
     """Write each as its distance from the one before, and its length unless that is 1."""
     end = 0
     for each in ranges:
@@ -220,7 +222,7 @@ def _format_ranges(ranges: Iterable[OffsetRange]) -> Iterator[str]:
         end = each.end
 
 
-def _parse_ranges(text: str) -> Iterator[OffsetRange]:
+def _decode_ranges_from_gaps(text: str) -> Iterator[OffsetRange]:
     end = 0
     for each in text.split(","):
         gap, _, length = each.partition("+")

@@ -203,7 +203,7 @@ def record_of_batch(
     ends = {at: max(end, stored.get(at, 0)) for at, end in batch.end.items()}
     span = sum(end - max(batch.begin[at], stored.get(at, 0)) for at, end in ends.items())
     counted = not (stateful or batch.by_number)
-    return before.next_with_batch(
+    return before.next_with_query_batch(
         transaction=transaction,
         coordinator=run.sender,
         offsets=stored.with_offsets({**ends, NEXT_BATCH: batch.number + 1}),

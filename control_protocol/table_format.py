@@ -417,7 +417,7 @@ class Calls(Protocol):
     def call_each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
         """Call with each of the items, several at a time; the answers are in their order."""
 
-    def call_or_error_of_table(
+    def call_or_suspending_error_of_table(
         self, table: str, call: Callable[[], _Answer]
     ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
@@ -671,7 +671,7 @@ class SupportsKeyedAudit(LoadedReader, Protocol):
         """Return columns that some of the table's schemas lack: older rows have no value in
         them."""
 
-    def end_offsets_of_former_delete_choice(self) -> Offsets | Anywhere:
+    def end_offsets_of_former_on_delete(self) -> Offsets | Anywhere:
         """Return below which offsets deletes may have marked rows, or removed them, unlike those
         that come now (KEY-13)."""
 

@@ -80,7 +80,7 @@ def hold_added_partitions(
     return replace(state, held=tuple(held)), told
 
 
-def without_new_topics_described_in_part(
+def without_new_topics_of_unknown_size(
     state: State,
     offsets: Offsets,
     known_offsets: Offsets,
@@ -129,7 +129,7 @@ def _merge_added_into_held(state: State, added: HeldPartitions) -> list[HeldPart
     return [*admitted, *held, *more]
 
 
-def with_long_held_partitions_marked(state: State, now_ms: int) -> State:
+def with_elapsed_holds_noted(state: State, now_ms: int) -> State:
     """Note what has been held for long enough when the sources are asked now."""
     growth_ms = state.identity.growth_ms
     if growth_ms is None or not state.held:
@@ -189,7 +189,7 @@ def held_partitions(state: State) -> frozenset[TopicPartition]:
     return frozenset(at for each in state.held if not each.admitted for at in each.partitions)
 
 
-def partitions_that_will_be_read(state: State) -> frozenset[TopicPartition]:
+def partitions_not_read_yet(state: State) -> frozenset[TopicPartition]:
     """Return those whose records come later, so that valid-through waits for them (COMMIT-4).
 
     Of a topic that has not begun, one stands for all.

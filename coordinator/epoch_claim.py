@@ -27,7 +27,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
 from headgate.coordinator.added_partitions import (
     held_partitions,
     hold_added_partitions,
-    without_new_topics_described_in_part,
+    without_new_topics_of_unknown_size,
 )
 from headgate.coordinator.file_admission import Tokens
 from headgate.coordinator.inputs_and_actions import (
@@ -40,7 +40,7 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phase_steps import (
     Step,
-    actions_to_append_events,
+    append_actions_of_phase,
     ask_look,
     enter_phase,
     recover_from_table,
@@ -97,7 +97,7 @@ from headgate.coordinator.state import (
     Term,
     Timer,
 )
-from headgate.coordinator.table_checks import with_tables_to_look_at
+from headgate.coordinator.table_checks import with_unseen_tables_listed
 from headgate.coordinator.table_suspension import (
     build_suspensions_or_raise,
     dropped_tables_log_lines,
@@ -206,15 +206,15 @@ def on_look_before_claim(state: State, found: Looked, now_ms: int) -> Step:
     state = replace(state, recovery=recovery, wall_ahead_ms=recovery.wall_ms - now_ms)
     tells: tuple[LogLine, ...] = ()
     if found.secondaries is not None:
-        if missing := unanswered_needed_secondaries(state, found.secondaries):
+        if missing := required_secondaries_unread(state, found.secondaries):
             return wait_and_retry(state, now_ms, f"not reachable: {', '.join(missing)}")
-        state, tells = _judge_secondaries(state, found.secondaries)
+        state, tells = _suspend_or_forget_secondaries(state, found.secondaries)
         error = _foreign_secondary_error(state, found.secondaries)
         # Others may have claimed and delivered between the two reads: the error is believed when
         # a second pair of reads shows it again.
         if error is not None and error.message != state.suspicion.doubted:
             doubting = replace(
-                state, suspicion=state.suspicion.with_doubted_secondaries(error.message)
+                state, suspicion=state.suspicion.with_unconfirmed_error(error.message)
             )
             return ask_look(doubting, Look(primary=True))
         if error is not None:
@@ -224,7 +224,7 @@ def on_look_before_claim(state: State, found: Looked, now_ms: int) -> Step:
     return claiming, (*tells, *actions)
 
 
-def _needed_secondaries(state: State) -> tuple[str, ...]:
+def _secondaries_required_for_claim(state: State) -> tuple[str, ...]:
     """Return the secondary tables without which nothing is claimed."""
     if state.identity.routed:
         return state.identity.secondaries
@@ -233,18 +233,20 @@ def _needed_secondaries(state: State) -> tuple[str, ...]:
     )
 
 
-def unanswered_needed_secondaries(state: State, given: SecondariesRead) -> tuple[str, ...]:
+def required_secondaries_unread(state: State, given: SecondariesRead) -> tuple[str, ...]:
     """Return what does not answer, though nothing is claimed without it, and why."""
     return tuple(
         f"{name} ({given.unread.get(name, 'it is busy')})"
-        for name in _needed_secondaries(state)
+        for name in _secondaries_required_for_claim(state)
         if name not in given.views
     )
 
 
-def _judge_secondaries(state: State, given: SecondariesRead) -> tuple[State, tuple[LogLine, ...]]:
+def _suspend_or_forget_secondaries(
+    state: State, given: SecondariesRead
+) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-1, LEDGER-2: find out what the claim suspends and forgets. Raises what stops."""
-    recovery, needed = _recovery_of(state), _needed_secondaries(state)
+    recovery, needed = _recovery_of(state), _secondaries_required_for_claim(state)
     record = record_to_resume_from(_primary_to_claim(state), state.settings)
     for name in (name for name in needed if name in given.views):
         require_quarantine_intact(
@@ -320,7 +322,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
         offsets = offsets.restricted_to(offsets.keys() - held_partitions(state))
         # Told anew by each epoch: the ids that the record knows say nothing of it.
-        offsets, late = without_new_topics_described_in_part(
+        offsets, late = without_new_topics_of_unknown_size(
             state, offsets, known[0], {}, topics=sources.topics
         )
         held += late
@@ -350,7 +352,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         cohorts=resumption.cohorts,
         recreated_topics=record.accumulated_recreated_topics(ids) if record else "",
     )
-    record_claimed = claim_with_pending_commits(state, bare, record, view)
+    record_claimed = add_pending_commits_to_claim(state, bare, record, view)
     require_record_not_too_large(record_claimed)
     read = frozenset(sources.topics)
     require_sources_fit_in_start(
@@ -385,7 +387,7 @@ def _require_no_deleted_records_read_again(
         )
 
 
-def claim_with_pending_commits(
+def add_pending_commits_to_claim(
     state: State, claim: CommitRecord, stored: CommitRecord | None, view: TableView
 ) -> CommitRecord:
     """PENDING-3: carry on in the claim what is still pending, and claim secondary tables that need
@@ -495,10 +497,10 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         suspicion=Suspicion(),
     )
     begun = with_next_table_check_due(begun, now_ms)
-    begun = with_tables_to_look_at(begun) if state.identity.refresh_ms else begun
+    begun = with_unseen_tables_listed(begun) if state.identity.refresh_ms else begun
     began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.is_claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)
         return delivering, (began, *actions)
     starting = enter_phase(begun, Phase.STARTING)
-    return starting, (began, *actions_to_append_events(starting))
+    return starting, (began, *append_actions_of_phase(starting))

@@ -63,7 +63,7 @@ from headgate.coordinator.added_partitions import (
     admit_due_partitions,
     held_partitions,
     hold_added_partitions,
-    without_new_topics_described_in_part,
+    without_new_topics_of_unknown_size,
 )
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
@@ -90,10 +90,10 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phase_steps import (
     Step,
-    actions_to_append_events,
+    append_actions_of_phase,
     ask_look,
     enter_phase,
-    leader_patience_ms,
+    leader_unanswered_max_ms,
     partitions_of_newest_start,
     recover_from_table,
     step_down,
@@ -140,8 +140,8 @@ from headgate.coordinator.secondary_delivery import (
     on_secondaries_read,
     on_staged,
     record_with_pending_and_expired,
-    require_primary_as_decided,
-    reread_before_staging,
+    recover_unless_primary_as_decided,
+    reread_before_restaging,
     retry_delivery,
     stage_or_commit,
     tables_behind_in_valid_through,
@@ -164,8 +164,8 @@ from headgate.coordinator.status_validation import (
     admission_criteria,
     always_late_log_lines,
     is_attempt_too_old,
+    merge_committed_paths,
     partitions_named_by_statuses,
-    remember_committed_and_drop_old,
     valid_through_of_partitions,
     validate_statuses,
 )
@@ -174,7 +174,7 @@ from headgate.coordinator.table_checks import (
     look_before_end,
     note_primary_changes_by_others,
     on_look_at_secondaries,
-    with_tables_asked_for_since,
+    with_resume_requests_added,
 )
 from headgate.coordinator.table_suspension import (
     resuming_tables_needing_empty_commit,
@@ -267,7 +267,7 @@ def _on_looked(state: State, found: Looked, now_ms: int) -> Step:
 
 def _on_look_while_delivering(state: State, found: Looked, now_ms: int) -> Step:
     if found.primary is not None:
-        state, actions = require_primary_as_decided(state, found.primary, now_ms)
+        state, actions = recover_unless_primary_as_decided(state, found.primary, now_ms)
         if state.phase is not Phase.DELIVERING:
             return state, actions
     return on_secondaries_read(state, found.secondaries or SecondariesRead({}), now_ms)
@@ -307,7 +307,9 @@ def _on_tick(state: State, now_ms: int) -> Step:
         return stop_sink(state, leadership_released_error(state, now_ms))
     if Timer.RETRY in state.deadlines:
         return (
-            _retry_failed_call(state, now_ms) if state.is_due(Timer.RETRY, now_ms) else (state, ())
+            _retry_call_or_append(state, now_ms)
+            if state.is_due(Timer.RETRY, now_ms)
+            else (state, ())
         )
     match state.phase:
         case Phase.OPEN if state.is_due(Timer.CHANGES, now_ms) and not must_end_come_first(
@@ -326,24 +328,24 @@ def _on_tick(state: State, now_ms: int) -> Step:
             return state, ()
 
 
-def _retry_failed_call(state: State, now_ms: int) -> Step:
+def _retry_call_or_append(state: State, now_ms: int) -> Step:
     """Retry what failed; a commit's outcome is read from the table, never assumed (OUTCOME-2)."""
     state = state.with_deadline(Timer.RETRY, None)
     match state.phase:
         case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
             return ask_look(state, Look(primary=True))
         case Phase.PREPARING if state.call.asked is not None:
-            return ask_look(state, with_tables_asked_for_since(state, state.call.asked))
+            return ask_look(state, with_resume_requests_added(state, state.call.asked))
         case Phase.COLLECTING:
             # statuses that came meanwhile may name other tables
             repeated = replace(state, call=state.call.with_question_answered())
             return decide_when_ready(repeated, now_ms)
         case Phase.DRAFTING:
-            return reread_before_staging(state, now_ms)
+            return reread_before_restaging(state, now_ms)
         case Phase.DELIVERING:
             return retry_delivery(state, now_ms)
         case _:
-            return state, actions_to_append_events(state)
+            return state, append_actions_of_phase(state)
 
 
 # ------------------------------------------------------------------------------ what is heard
@@ -444,7 +446,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
             return on_tables_event(state, tables, now_ms)
-        case Phase.SETTLING, Settlement() if said.transaction == term.closing_transaction_number:
+        case Phase.SETTLING, Settlement() if said.transaction == term.previous_transaction_number:
             return _open_transaction_or_deliver(state, now_ms)
         case _:
             return state, ()
@@ -516,7 +518,7 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
     if state.identity.may_have_keyed_tables:
         known = term.progress.offsets, term.sources.topic_ids
         state, held = hold_added_partitions(state, *known, sources.topics, now_ms=now_ms)
-        fit, late = without_new_topics_described_in_part(state, fit, *known, topics=sources.topics)
+        fit, late = without_new_topics_of_unknown_size(state, fit, *known, topics=sources.topics)
         held += late
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     require_sources_unshared(term.primary.view, ids, state.identity.shared_with)
@@ -553,7 +555,7 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
     )
     described = with_known_topics(state, sources.topics)
     moved = enter_phase(described, Phase.CLOSING, term=closing, failures=0)
-    return moved, (*held, *told, *actions_to_append_events(moved))
+    return moved, (*held, *told, *append_actions_of_phase(moved))
 
 
 # From collected statuses to a settled transaction: judge, commit, settle (COMMIT-3, RANGE-2,
@@ -635,7 +637,7 @@ def _unheard_partitions(state: State) -> frozenset[TopicPartition]:
     stale in its turn, again and again.
     """
     term = term_of(state)
-    counts = term.closing_transaction_number if term.tokens.marks[1:] else 0
+    counts = term.previous_transaction_number if term.tokens.marks[1:] else 0
     answers = (each for each in term.collection.statuses if each.transaction >= counts)
     heard = partitions_named_by_statuses(answers) | term.collection.named_by_presence
     # Partitions, never a count of participants: one that left may have been heard, and the one that
@@ -657,10 +659,10 @@ def _abort_transaction(state: State) -> Step:
     )
     term = replace(
         term,
-        collection=term.collection.without_statuses(),
+        collection=term.collection.without_judged(),
         progress=term.progress.with_settlement_prepared(settlement, term.progress.activity),
     )
-    return append_settlement(replace(state, term=term), None)
+    return settle_transaction(replace(state, term=term), None)
 
 
 def _describe_some_partitions(partitions: frozenset[TopicPartition]) -> str:
@@ -672,7 +674,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     """RANGE-2: commit if any range is not empty, with or without rows; otherwise make no
     snapshot."""
     before = term_of(state)
-    sample = _require_few_bad_records(state, verdict)
+    sample = _updated_bad_record_sample(state, verdict)
     activity = activity_with_ranges(before.progress.activity, verdict.ranges, now_ms)
     through = before.progress.valid_through_ms
     if not verdict.unsure:
@@ -689,12 +691,12 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     )
     term = replace(
         before,
-        collection=before.collection.without_statuses(sample),
+        collection=before.collection.without_judged(sample),
         progress=before.progress.with_settlement_prepared(settlement, activity),
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
-        return append_settlement(judged, None)
+        return settle_transaction(judged, None)
     record = record_with_pending_and_expired(
         judged, _build_commit_record(judged, verdict, through), now_ms
     )
@@ -704,7 +706,7 @@ def _decide_transaction(state: State, verdict: ValidationResult, reason: str, no
     return stage_or_commit(judged, attempt, verdict, now_ms)
 
 
-def _require_few_bad_records(state: State, verdict: ValidationResult) -> Sample:
+def _updated_bad_record_sample(state: State, verdict: ValidationResult) -> Sample:
     """QUARANTINE-5: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
     before = term_of(state).collection.sample
     records = before.records + verdict.read_record_count
@@ -819,17 +821,17 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     assert stored is not None
     assert found is not None
     answered = (
-        term.pause.answered if stored.paused == found.paused else term.closing_transaction_number
+        term.pause.answered if stored.paused == found.paused else term.previous_transaction_number
     )
     committed = replace(
         term,
         primary=term.primary.with_landed(view),
         delivery=term.delivery.with_decided_commits(view.table, found.pending_commits, now_ms),
-        pause=term.pause.with_answered_transaction(answered),
+        pause=term.pause.with_request_answered_in(answered),
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
-        known = remember_committed_and_drop_old(admission_criteria(state, now_ms), files)
+        known = merge_committed_paths(admission_criteria(state, now_ms), files)
         tokens = term.tokens.with_committed(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
@@ -838,19 +840,19 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     landed = replace(state, term=committed)
     if committed.delivery.pending or committed.delivery.lingering:
         landed = replace(landed, term=term_with_lingering_commits(landed, now_ms))
-    settled, actions = append_settlement(landed, view)
+    settled, actions = settle_transaction(landed, view)
     return settled, (*told, *actions)
 
 
-def append_settlement(state: State, landed: TableView | None) -> Step:
+def settle_transaction(state: State, landed: TableView | None) -> Step:
     """COMMIT-4: settle, only once the outcome is known."""
     term = term_of(state)
     assert term.progress.settlement is not None
-    tables = tuple(_with_snapshot(t, landed) for t in term.progress.settlement.tables)
+    tables = tuple(_with_primary_snapshot_id(t, landed) for t in term.progress.settlement.tables)
     settlement = replace(term.progress.settlement, tables=tables)
     settled = replace(term, progress=term.progress.with_settlement_applied(settlement))
     moved = enter_phase(state, Phase.SETTLING, term=settled)
-    return moved, actions_to_append_events(moved)
+    return moved, append_actions_of_phase(moved)
 
 
 def _table_settlements(view: TableView, verdict: ValidationResult) -> tuple[TableSettlement, ...]:
@@ -865,7 +867,7 @@ def _table_settlements(view: TableView, verdict: ValidationResult) -> tuple[Tabl
     )
 
 
-def _with_snapshot(table: TableSettlement, landed: TableView | None) -> TableSettlement:
+def _with_primary_snapshot_id(table: TableSettlement, landed: TableView | None) -> TableSettlement:
     """Add the snapshot to the primary table; what is pending for secondary tables is in no snapshot
     yet."""
     if landed is None or table.table != landed.table:
@@ -954,7 +956,7 @@ def is_epoch_too_far(state: State, said: Envelope) -> bool:
 def is_future_transaction(term: Term, said: Envelope) -> bool:
     """LOG-6: return whether the transaction of this epoch was never opened, or is not ended yet."""
     open_one = isinstance(said.event, StartCommit | Tables)
-    newest = term.progress.number if open_one else term.closing_transaction_number
+    newest = term.progress.number if open_one else term.previous_transaction_number
     return said.epoch == term.epoch and said.transaction > newest
 
 
@@ -995,7 +997,7 @@ def with_possible_successor_heard(state: State, said: Envelope, now_ms: int) -> 
     Only where the lead may be given up soon: at all other times it does not matter who is there.
     """
     since_ms, name = state.call.unanswered_since_ms, said.sender.member
-    if since_ms is None or now_ms - since_ms < leader_patience_ms(state.settings) // 2:
+    if since_ms is None or now_ms - since_ms < leader_unanswered_max_ms(state.settings) // 2:
         return state
     if name == state.identity.sender.member or not isinstance(said.event, Presence | WriteStatus):
         return state
@@ -1013,7 +1015,7 @@ def _has_sender_left(event: Presence | WriteStatus) -> bool:
 
 def should_release_leadership(state: State, now_ms: int) -> bool:
     """Return whether to give up the lead: nothing is answered for long, and others are there."""
-    since_ms, patient_ms = state.call.unanswered_since_ms, leader_patience_ms(state.settings)
+    since_ms, patient_ms = state.call.unanswered_since_ms, leader_unanswered_max_ms(state.settings)
     if since_ms is None or now_ms - since_ms < patient_ms:
         return False
     return any(now_ms - at_ms < patient_ms for at_ms in state.watch.peers.values())
@@ -1021,7 +1023,7 @@ def should_release_leadership(state: State, now_ms: int) -> bool:
 
 def leadership_released_error(state: State, now_ms: int) -> LeadershipReleased:
     """Return the error that ends this participant's part for a while."""
-    since_ms, away_ms = state.call.unanswered_since_ms, leader_patience_ms(state.settings)
+    since_ms, away_ms = state.call.unanswered_since_ms, leader_unanswered_max_ms(state.settings)
     assert since_ms is not None
     return LeadershipReleased(
         f"catalog and store have not done what the coordinator in {state.identity.sender.member} "

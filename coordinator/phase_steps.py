@@ -100,7 +100,7 @@ def term_of(state: State) -> Term:
 
 def recover_from_table(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    suspicion = state.suspicion.with_refusals_of_pending_tables(state.term)
+    suspicion = state.suspicion.with_access_refusals_of_term(state.term)
     moved = enter_phase(state, Phase.RECOVERING, term=None, recovery=None, suspicion=suspicion)
     asking, actions = ask_look(moved, Look(primary=True))
     told = LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED)
@@ -114,7 +114,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         Phase.FOLLOWING,
         term=None,
         watch=state.watch.with_superseded(epoch, now_ms),
-        suspicion=state.suspicion.with_refusals_of_pending_tables(
+        suspicion=state.suspicion.with_access_refusals_of_term(
             state.term
         ).without_troubled_tables(),
     )
@@ -126,7 +126,7 @@ def stop_sink(state: State, error: HeadgateError) -> Step:
     return enter_phase(state, Phase.STOPPED, term=None, recovery=None), (Stop(error),)
 
 
-def leader_patience_ms(settings: CoordinatorSettings) -> int:
+def leader_unanswered_max_ms(settings: CoordinatorSettings) -> int:
     """ELECTION-2: return how long a leader may go without an answer while others could lead."""
     return max(PATIENCE_INTERVALS * settings.commit_interval_ms, PATIENCE_MS_MIN)
 
@@ -149,12 +149,12 @@ def wait_and_retry(state: State, now_ms: int, why: str, *, refused: bool = False
     )
     waiting = replace(state, call=call).with_deadline(Timer.RETRY, now_ms + wait_ms)
     told = f"{why}; tries again in {wait_ms} ms"
-    if not answered and now_ms - since_ms >= leader_patience_ms(settings):
+    if not answered and now_ms - since_ms >= leader_unanswered_max_ms(settings):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
-def actions_to_append_events(state: State) -> tuple[Action, ...]:
+def append_actions_of_phase(state: State) -> tuple[Action, ...]:
     """Append the events that the phase waits to hear; repeated after a failed append."""
     term = term_of(state)
     match state.phase:
@@ -164,13 +164,13 @@ def actions_to_append_events(state: State) -> tuple[Action, ...]:
             )
         case Phase.CLOSING:
             start = (term.progress.number, build_start_event(state, first=False))
-            return _as_append_actions(term, (term.closing_transaction_number, EndCommit()), start)
+            return _as_append_actions(term, (term.previous_transaction_number, EndCommit()), start)
         case Phase.EVOLVING if term.changes.tables is not None:
             return _as_append_actions(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
             assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
             return _as_append_actions(
-                term, (term.closing_transaction_number, term.progress.settlement)
+                term, (term.previous_transaction_number, term.progress.settlement)
             )
         case _:
             return ()

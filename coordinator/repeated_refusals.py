@@ -75,7 +75,7 @@ def act_on_repeated_refusals(state: State, now_ms: int) -> Step | None:
         if each.times < LOOKS_AT:
             return None
         if each.times == LOOKS_AT and not each.looked:
-            return _recover_to_reread_tables(state, each)
+            return _begin_epoch_to_reread_tables(state, each)
         if each.times >= ENDS_AT and not _may_end_by_itself(each, now_ms):
             return _suspend_or_stop(state, each, now_ms)
     return None
@@ -85,7 +85,7 @@ def _may_end_by_itself(refused: RepeatedRefusal, now_ms: int) -> bool:
     return refused.objection.fault in _PASSING and now_ms - refused.since_ms < PASSING_MS_MIN
 
 
-def _recover_to_reread_tables(state: State, refused: RepeatedRefusal) -> Step:
+def _begin_epoch_to_reread_tables(state: State, refused: RepeatedRefusal) -> Step:
     looked = {
         at: replace(each, looked=True) if each.is_same_fault(refused) else each
         for at, each in state.refused.items()

@@ -30,7 +30,7 @@ from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.inputs_and_actions import Action, ChangeTables, EvolveTable
 from headgate.coordinator.phase_steps import (
     Step,
-    actions_to_append_events,
+    append_actions_of_phase,
     enter_phase,
     primary_table_start,
     recover_from_table,
@@ -132,14 +132,14 @@ def ask_for_table_changes(state: State) -> Step:
     """SCHEMA-3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
-        return _ask_for_changes_of_open_tables(state)
+        return _ask_for_changes_of_unsuspended_tables(state)
     columns = reduce(
         unify_columns, (each.proposal.columns for each in term.changes.proposals), Struct()
     )
     return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.primary.view, columns),)
 
 
-def _ask_for_changes_of_open_tables(state: State) -> Step:
+def _ask_for_changes_of_unsuspended_tables(state: State) -> Step:
     """SUSPEND-2: forget what was asked of suspended tables; their records need nothing of them."""
     term = term_of(state)
     waiting = tuple(
@@ -190,7 +190,7 @@ def on_table_evolved(state: State, done: EvolvedTable) -> Step:
     tables = Tables(answers_fitting_one_event(answers), (primary_table_start(state),))
     known_term = replace(term, changes=replace(term.changes, tables=tables))
     state = replace(state, term=known_term, call=state.call.without_failures())
-    return state, (*_evolution_log_lines(view.table, done), *actions_to_append_events(state))
+    return state, (*_evolution_log_lines(view.table, done), *append_actions_of_phase(state))
 
 
 def wait_and_retry_table_changes(state: State, now_ms: int, why: str) -> Step:
@@ -294,7 +294,7 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
     starts = {
         start.table: start
         for said in done.values()
-        for start in _table_starts_and_missing(state, said)
+        for start in _table_starts_of_answer(state, said)
     }
     secondaries = {
         name: replace(view, schema_id=starts[name].schema_id)
@@ -322,7 +322,7 @@ def on_tables_changed(state: State, tables: tuple[Changed, ...], now_ms: int) ->
         told.append(
             LogLine(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
         )
-    return state, (*suspended, *told, *actions_to_append_events(state))
+    return state, (*suspended, *told, *append_actions_of_phase(state))
 
 
 def _results_fitting_one_event(
@@ -348,7 +348,7 @@ def _results_fitting_one_event(
     return done
 
 
-def _table_starts_and_missing(state: State, said: Changed) -> Iterator[TableStart]:
+def _table_starts_of_answer(state: State, said: Changed) -> Iterator[TableStart]:
     """Yield the table for TABLES, and what holds for all others that are missing (ROUTE-4)."""
     if said.uuid:
         prefix = f"{said.data}/{relative_epoch_folder(state)}/{term_of(state).progress.number}"

@@ -41,7 +41,7 @@ from headgate.coordinator.inputs_and_actions import (
 )
 from headgate.coordinator.phase_steps import (
     Step,
-    actions_to_append_events,
+    append_actions_of_phase,
     ask_look,
     enter_phase,
     recover_from_table,
@@ -296,7 +296,7 @@ def _on_staging_failed(
     )
 
 
-def reread_before_staging(state: State, now_ms: int) -> Step:
+def reread_before_restaging(state: State, now_ms: int) -> Step:
     """Read the secondary tables after a failure to write the manifests: they may have changed."""
     term = term_of(state)
     assert term.delivery.decision is not None
@@ -434,7 +434,7 @@ def _look_at_tables(state: State, now_ms: int) -> Step:
     return ask_look(state, Look(primary=True, tables=_tables_to_read(state, now_ms)))
 
 
-def require_primary_as_decided(state: State, view: TableView, now_ms: int) -> Step:
+def recover_unless_primary_as_decided(state: State, view: TableView, now_ms: int) -> Step:
     """PENDING-4: deliver only what a fresh read shows under the primary table's tag."""
     term = term_of(state)
     ours = term.primary.view.record
@@ -500,7 +500,7 @@ def _deliver_or_go_on(state: State, given: SecondariesRead, now_ms: int) -> Step
     tried = () if wanted else _commits_tried_in_vain(state, now_ms)
     unread = sum(pending_commit.table not in given.views for pending_commit in tried)
     waits = bool(wanted) or unread >= TRIED_MAX or _does_start_name_unread_claim(state, given)
-    if not waits or (term.delivery.asked and _is_patience_over(state, now_ms)):
+    if not waits or (term.delivery.asked and _is_delivery_wait_over(state, now_ms)):
         going, actions = _go_on_to_transaction(state, now_ms)
         return going, (*_unread_log_lines(given), *actions)
     if term.delivery.asked or not wanted:
@@ -592,20 +592,20 @@ def _join_some(reasons: Sequence[str]) -> str:
 
 def on_delivery_call_failed(state: State, now_ms: int, reason: str) -> Step:
     """Retry after a failed read or call, as long as deliveries are waited for."""
-    if _is_patience_over(state, now_ms):
+    if _is_delivery_wait_over(state, now_ms):
         return _go_on_to_transaction(state, now_ms)
     return _wait_and_retry_delivery(state, now_ms, reason)
 
 
 def retry_delivery(state: State, now_ms: int) -> Step:
     """Begin another round (PENDING-4) after the wait, unless it took too long."""
-    if _is_patience_over(state, now_ms):
+    if _is_delivery_wait_over(state, now_ms):
         return _go_on_to_transaction(state, now_ms)
     delivery = replace(term_of(state).delivery, asked=False)
     return _look_at_tables(replace(state, term=replace(term_of(state), delivery=delivery)), now_ms)
 
 
-def _is_patience_over(state: State, now_ms: int) -> bool:
+def _is_delivery_wait_over(state: State, now_ms: int) -> bool:
     return state.is_due(Timer.DELIVERY, now_ms) and not _must_delivery_come_first(state, now_ms)
 
 
@@ -646,7 +646,7 @@ def _go_on_to_transaction(state: State, now_ms: int) -> Step:
     term = replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
     if not term.has_heard_first_start:
         starting = enter_phase(state, Phase.STARTING, term=term, failures=0)
-        return starting, actions_to_append_events(starting)
+        return starting, append_actions_of_phase(starting)
     troubles, known = tuple(_describe_pending(state, term, now_ms)), term.delivery.told
     told: tuple[Action, ...] = tuple(
         LogLine(text, trouble=True, event=LogEvent.DELIVERY_PENDING)

@@ -97,9 +97,9 @@ class CoordinatorService:
                 daemon=True,
             )
             self._thread.start()
-        self._fail_if_call_hangs()
+        self._note_failure_if_call_hangs()
 
-    def _fail_if_call_hangs(self) -> None:
+    def _note_failure_if_call_hangs(self) -> None:
         """Note as failure a call that does not return: while this member leads, nobody else can."""
         now_s = self._monotonic_s()
         if now_s - self._looked_s > STOOD_STILL_S:

@@ -116,7 +116,7 @@ class CoordinatorSettings:
     """What to do when a source topic was re-created."""
 
     @property
-    def overdue_after_ms(self) -> int:
+    def records_overdue_after_ms(self) -> int:
         """Return how long after they came records should be in the table, whoever died meanwhile.
 
         A source partition that has not moved for as long while records wait is stalled.

@@ -434,7 +434,7 @@ class PauseState:
     answered: TransactionNumber = TransactionNumber(0)
     """The transaction that last stored another answer to PAUSE or RESUME; one that landed."""
 
-    def with_answered_transaction(self, answered: TransactionNumber) -> PauseState:
+    def with_request_answered_in(self, answered: TransactionNumber) -> PauseState:
         return replace(self, answered=answered)
 
 
@@ -513,7 +513,7 @@ class StatusCollection:
         """
         return replace(self, buffered={})
 
-    def without_statuses(self, sample: Sample | None = None) -> StatusCollection:
+    def without_judged(self, sample: Sample | None = None) -> StatusCollection:
         """Forget what was judged, statuses and named partitions together.
 
         Nothing is judged twice: a status that comes again is known by its number (LOG-5), so it is
@@ -599,13 +599,13 @@ class Term:
     tokens: Tokens = field(default_factory=Tokens)
 
     @property
-    def closing_transaction_number(self) -> TransactionNumber:
+    def previous_transaction_number(self) -> TransactionNumber:
         """Return the transaction being ended while the next one is open already (rule COMMIT-1)."""
         return TransactionNumber(self.progress.number - 1)
 
     @property
     def closing_transaction_id(self) -> TransactionId:
-        return TransactionId(self.epoch, self.closing_transaction_number)
+        return TransactionId(self.epoch, self.previous_transaction_number)
 
     @property
     def has_heard_first_start(self) -> bool:
@@ -689,7 +689,7 @@ class Suspicion:
     """What was refused in the last epoch of this coordinator: the next one counts on
     (SUSPEND-1)."""
 
-    def with_doubted_secondaries(self, message: str) -> Suspicion:
+    def with_unconfirmed_error(self, message: str) -> Suspicion:
         return replace(self, doubted=message)
 
     def with_secondaries_ahead(self, tables: frozenset[str]) -> Suspicion:
@@ -698,7 +698,7 @@ class Suspicion:
     def with_troubled_tables(self, found: Mapping[str, Suspended]) -> Suspicion:
         return replace(self, troubled={**self.troubled, **found})
 
-    def with_refusals_of_pending_tables(self, term: Term | None) -> Suspicion:
+    def with_access_refusals_of_term(self, term: Term | None) -> Suspicion:
         """Keep what the term counted, if it is one that ends."""
         if term is None:
             return self

@@ -18,7 +18,7 @@ from headgate.control_protocol.log_event_names import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.added_partitions import partitions_that_will_be_read
+from headgate.coordinator.added_partitions import partitions_not_read_yet
 from headgate.coordinator.file_admission import Committed, Prefixes, Tokens
 from headgate.coordinator.phase_steps import (
     epoch_prefixes,
@@ -360,9 +360,7 @@ def _folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def remember_committed_and_drop_old(
-    by: AdmissionCriteria, files: Iterable[WrittenFile]
-) -> Committed:
+def merge_committed_paths(by: AdmissionCriteria, files: Iterable[WrittenFile]) -> Committed:
     """Remember a commit's files, and earlier ones whose folders are still allowed."""
     kept = {
         folder: paths for folder, paths in by.committed.items() if _is_allowed_folder(by, folder)
@@ -433,7 +431,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.progress.offsets,
-        fixed=partitions_of_newest_start(state) | partitions_that_will_be_read(state)
+        fixed=partitions_of_newest_start(state) | partitions_not_read_yet(state)
         if state.identity.may_have_keyed_tables
         else partitions_of_newest_start(state),
         table=term.primary.view.table,
@@ -443,7 +441,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
         suspended=frozenset(term.suspensions.suspended),
         committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
-        closing=term.closing_transaction_number,
+        closing=term.previous_transaction_number,
         ends=term.sources.ends,
         keyed=state.identity.keyed,
     )
@@ -474,7 +472,7 @@ def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
     term = term_of(state)
     young = _prefixes_of_young_files(state, term.primary.view, now_ms)
     marks = term.tokens.marks[1:]
-    return replace(young, newest=term.closing_transaction_number, marks=marks) if marks else young
+    return replace(young, newest=term.previous_transaction_number, marks=marks) if marks else young
 
 
 def _prefixes_of_young_files(state: State, table: TableView, now_ms: int) -> Prefixes:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.added_partitions import with_long_held_partitions_marked
+from headgate.coordinator.added_partitions import with_elapsed_holds_noted
 from headgate.coordinator.inputs_and_actions import Look, SecondariesRead
 from headgate.coordinator.phase_steps import (
     Step,
@@ -41,23 +41,23 @@ AT_ONCE = 20
 
 def look_before_end(state: State, now_ms: int) -> Step:
     """Look at the sources because END is due, and at the tables once per interval (TABLE-4)."""
-    state = with_long_held_partitions_marked(state, now_ms) if state.held else state
+    state = with_elapsed_holds_noted(state, now_ms) if state.held else state
     looks = state.is_due(Timer.LOOK, now_ms)
-    state = with_tables_to_look_at(with_next_table_check_due(state, now_ms)) if looks else state
+    state = with_unseen_tables_listed(with_next_table_check_due(state, now_ms)) if looks else state
     term, routed = term_of(state), state.identity.routed
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_tables_without_pending(term))
         if routed
         else ()
     )
-    wanted = (*resuming, *next_tables_to_look_at(term))
+    wanted = (*resuming, *next_unseen_tables(term))
     wanted = (*secondaries_named_by_start(state), *wanted) if looks else wanted
     filled = tables_of_term_to_suspend_if_missing(state) if looks and routed else frozenset[str]()
     preparing = enter_phase(state, Phase.PREPARING)
     return ask_look(preparing, Look(looks, wanted, filled, sources=True))
 
 
-def with_tables_asked_for_since(state: State, question: Look) -> Look:
+def with_resume_requests_added(state: State, question: Look) -> Look:
     """Return the question with the suspended tables that a person named while it was repeated."""
     asked = sorted(term_of(state).suspensions.resume_asked)
     return replace(question, tables=tuple(dict.fromkeys((*question.tables, *asked))))
@@ -128,7 +128,7 @@ def _have_others_moved_branch(known: TableView, found: TableView) -> bool:
     return found.head != found.tag or (found.uuid, found.tag) != (known.uuid, known.tag)
 
 
-def with_tables_to_look_at(state: State) -> State:
+def with_unseen_tables_listed(state: State) -> State:
     """List the tables that this check and the next ENDs look at besides.
 
     A list that is not at its end goes on: else reasons to look soon would hide its last tables.
@@ -148,7 +148,7 @@ def with_tables_to_look_at(state: State) -> State:
     )
 
 
-def next_tables_to_look_at(term: Term) -> tuple[str, ...]:
+def next_unseen_tables(term: Term) -> tuple[str, ...]:
     """Return the tables to look at next."""
     return term.delivery.unseen[:AT_ONCE]
 
@@ -162,7 +162,7 @@ def with_looked_at_tables_adopted(state: State, given: SecondariesRead) -> State
     term = term_of(state)
     found = {
         name: view
-        for name in next_tables_to_look_at(term)
+        for name in next_unseen_tables(term)
         if (view := given.views.get(name))
         and _is_filled_by(view, term.primary.view)
         and find_table_trouble(view, state, term.sources.topic_ids) is None

@@ -30,7 +30,7 @@ from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.inputs_and_actions import DeliveriesAnswered, SecondariesRead
 from headgate.coordinator.phase_steps import (
     epoch_prefixes,
-    leader_patience_ms,
+    leader_unanswered_max_ms,
     secondaries_named_by_start,
     term_of,
     with_former_data_roots,
@@ -174,7 +174,7 @@ _WHY_CHARACTERS_MAX = 300
 _INTACT = (Lineage.CONTAINS_TAG, Lineage.FRESH)
 
 
-def require_no_rows_lost(view: TableView, settings: CoordinatorSettings) -> None:
+def require_history_intact(view: TableView, settings: CoordinatorSettings) -> None:
     """Raise the error of a table that lost rows below the ledger's offsets: they are gone
     (QUARANTINE-1)."""
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
@@ -199,7 +199,7 @@ def find_table_trouble(
 ) -> HeadgateError | None:
     """Return what is wrong with a table, as a read of it shows."""
     try:
-        require_no_rows_lost(view, state.settings)
+        require_history_intact(view, state.settings)
         require_sources_unshared(view, topic_ids, state.identity.shared_with)  # type: ignore[arg-type]
     except (HistoryUndecidable, SourceShared, TableRolledBack, TagMissing) as error:
         return error
@@ -434,7 +434,8 @@ def suspend_overdue_tables(
         most -= {
             name
             for name, known in term.suspensions.suspended.items()
-            if known.resuming and wall_ms - known.since_ms < leader_patience_ms(state.settings)
+            if known.resuming
+            and wall_ms - known.since_ms < leader_unanswered_max_ms(state.settings)
         }
         weary |= most if len(most | term.suspensions.suspended.keys()) <= SUSPENDED_MAX else set()
     helpless = {

@@ -70,7 +70,7 @@ def to_librdkafka_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_authentication(settings: Mapping[str, Any]) -> dict[str, Any]:
+def with_authentication_awaiting_token(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings for a client of confluent's: with its callback, if it needs tokens.
 
     Waits for a process's first token. Raises ``TokenServerRefused``, ``TokenUnfit``, ``TokenAway``.

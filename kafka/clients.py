@@ -11,22 +11,22 @@ from typing import Any
 import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient
 
-from headgate.kafka.authentication import with_authentication
+from headgate.kafka.authentication import with_authentication_awaiting_token
 
 
 def new_consumer(settings: Mapping[str, Any]) -> kafka.Consumer:
     """Raises what confluent's class raises, and ``HeadgateError`` if there is no token."""
-    return kafka.Consumer(with_authentication(settings))
+    return kafka.Consumer(with_authentication_awaiting_token(settings))
 
 
 def new_producer(settings: Mapping[str, Any]) -> kafka.Producer:
     """Raises as ``new_consumer``."""
-    return kafka.Producer(with_authentication(settings))
+    return kafka.Producer(with_authentication_awaiting_token(settings))
 
 
 def new_admin(settings: Mapping[str, Any]) -> AdminClient:
     """Raises as ``new_consumer``."""
-    return AdminClient(with_authentication(settings))
+    return AdminClient(with_authentication_awaiting_token(settings))
 
 
 def is_fatal_error(error: kafka.KafkaError) -> bool:

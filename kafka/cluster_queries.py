@@ -99,7 +99,7 @@ class Cluster:
                 self._admin.poll(0)  # delivers the client's complaints
                 # Refused by every broker: waiting longer would not change the answer.
                 if self._is_reason_of_outage_known() or time.monotonic() > patience:
-                    raise self._unreachable_error(error) from error
+                    raise self._unreachable_or_refused_error(error) from error
 
     def _is_reason_of_outage_known(self) -> bool:
         codes = {complaint.code() for complaint in self._complaints}
@@ -184,7 +184,7 @@ class Cluster:
             raise creation_error(topic, error.args[0]) from error
         return True
 
-    def _unreachable_error(self, error: kafka.KafkaException) -> HeadgateError:
+    def _unreachable_or_refused_error(self, error: kafka.KafkaException) -> HeadgateError:
         told = sorted(
             (complaint for complaint in self._complaints if complaint.code() in _MOST_TELLING),
             key=lambda complaint: _MOST_TELLING.index(complaint.code()),

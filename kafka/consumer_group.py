@@ -100,7 +100,7 @@ class KafkaGroupMember:
         except (kafka.KafkaException, ValueError, TypeError) as error:
             raise settings_error(error, kafka_config) from error
         self._topics = _TopicsToSubscribe(topics, self._list_topic_names, int(config[_REFRESH]))
-        self._subscribe(self._topics.first_look())
+        self._subscribe(self._topics.find_topics_at_start())
 
     def _subscribe(self, topics: list[str]) -> None:
         self._consumer.subscribe(
@@ -129,7 +129,7 @@ class KafkaGroupMember:
             assigned = {TopicPartition(p.topic, p.partition) for p in self._consumer.assignment()}
             self._owned = frozenset(assigned - self._given_up)
         if message is not None and message.error() is not None:
-            _raise_if_refused(message.error())
+            _raise_if_refused_else_log(message.error())
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._owned
@@ -146,12 +146,12 @@ class KafkaGroupMember:
             led = self._partitions_with_leader(partitions)
             if len(led) == len(partitions):
                 raise
-            self._log_leaderless(frozenset(partitions) - frozenset(led))
+            self._log_partitions_without_leader(frozenset(partitions) - frozenset(led))
             return self._list_end_offsets(led)
         self._leaderless = frozenset()
         return ends
 
-    def _log_leaderless(self, partitions: frozenset[TopicPartition]) -> None:
+    def _log_partitions_without_leader(self, partitions: frozenset[TopicPartition]) -> None:
         """Log it once: the question comes again every half second."""
         if partitions != self._leaderless:
             self._leaderless = partitions
@@ -264,7 +264,7 @@ class _TopicsToSubscribe:
         self._looking: Future[list[str]] | None = None
         self._due_s = 0.0
 
-    def first_look(self) -> list[str]:
+    def find_topics_at_start(self) -> list[str]:
         """Return them now; without an answer those that have names, and the others soon."""
         try:
             self._known = self._look()
@@ -279,7 +279,7 @@ class _TopicsToSubscribe:
             if time.monotonic() >= self._due_s and any(t.startswith("^") for t in self._wanted):
                 self._looking = Future()
                 threading.Thread(
-                    target=self._look_into,
+                    target=self._find_topics_into_future,
                     args=[self._looking],
                     name="headgate-topics",
                     daemon=True,
@@ -297,7 +297,7 @@ class _TopicsToSubscribe:
     def _look(self) -> list[str]:
         return named_and_matching_topics(self._wanted, self._list_names)
 
-    def _look_into(self, answer: Future[list[str]]) -> None:
+    def _find_topics_into_future(self, answer: Future[list[str]]) -> None:
         try:
             answer.set_result(self._look())
         except Exception as error:  # noqa: BLE001 - it is asked again, whatever it was
@@ -347,7 +347,7 @@ def _end_unknown_error(asked: kafka.TopicPartition, reason: str) -> Unreachable:
     )
 
 
-def _raise_if_refused(error: kafka.KafkaError) -> None:
+def _raise_if_refused_else_log(error: kafka.KafkaError) -> None:
     """Raise only what waiting cannot fix of what ``poll`` reports besides rebalances."""
     if error.code() in NO_RIGHTS:
         raise MissingRights(

@@ -145,7 +145,7 @@ class _Cluster:
                     f" {cause.str()}",
                     "allow the principal Describe on it, and Read and Write",
                 ) from error
-            raise _unreachable_error(f"control topic {self._topic}", cause) from error
+            raise _unreachable_or_refused_error(f"control topic {self._topic}", cause) from error
 
     def topic_settings(self) -> Mapping[str, str] | None:
         """Return what the cluster tells of the topic's settings; ``None`` without the topic."""
@@ -164,7 +164,7 @@ class _Cluster:
                 ) from error
             if cause.code() in SETTINGS_NOT_TOLD:
                 return {}
-            raise _unreachable_error(f"topic {self._topic}", cause) from error
+            raise _unreachable_or_refused_error(f"topic {self._topic}", cause) from error
         return {name: str(entry.value) for name, entry in entries.items()}
 
 
@@ -176,14 +176,14 @@ def new_control_topic(topic: str) -> NewTopic:
 def creation_error(topic: str, cause: kafka.KafkaError) -> HeadgateError:
     """Return what a refused request to create the control topic means."""
     if cause.code() in _LATER or cause.code() < 0:
-        return _unreachable_error(f"control topic {topic}", cause)
+        return _unreachable_or_refused_error(f"control topic {topic}", cause)
     return ControlTopicUnfit(
         f"control topic {topic} is missing and cannot be created: {cause.str()}",
         f"create it with {_AS_IT_SHOULD_BE}, or allow the principal to create it",
     )
 
 
-def _unreachable_error(what: str, cause: kafka.KafkaError) -> Unreachable:
+def _unreachable_or_refused_error(what: str, cause: kafka.KafkaError) -> Unreachable:
     return Unreachable(
         f"{what}: the Kafka cluster did not answer: {cause.str()}",
         "check bootstrap.servers and that the brokers run",

@@ -22,7 +22,7 @@ _BYTES_MAX = 64 * 1024
 """For a partition's answer; a broker sends the first batch of records whole all the same."""
 
 
-def read_first_timestamps(
+def try_read_first_timestamps(
     kafka_config: Mapping[str, str], group_id: str, begin_offsets: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
     """Return timestamps (epoch ms) of the first readable records at or after these offsets.

@@ -408,14 +408,14 @@ class _Clients:
 
     def take_consumer(self, kafka: Mapping[str, str]) -> BatchConsumer:
         with self._lock:
-            idle = self._idle.get(self._client_key_used_now(kafka))
+            idle = self._idle.get(self._key_noting_use(kafka))
             if idle:
                 return idle.pop()
         return _new_consumer(kafka, _keeper_with_token(kafka))
 
     def give_back_consumer(self, kafka: Mapping[str, str], consumer: BatchConsumer) -> None:
         with self._lock:
-            self._idle.setdefault(self._client_key_used_now(kafka), []).append(consumer)
+            self._idle.setdefault(self._key_noting_use(kafka), []).append(consumer)
             unused = self._pop_unused_clients()
         for each in unused:
             each.close()
@@ -423,7 +423,7 @@ class _Clients:
     def get_or_open_admin(self, kafka: Mapping[str, str]) -> AdminClient:
         """Return the admin client that all threads share."""
         with self._lock:
-            key = self._client_key_used_now(kafka)
+            key = self._key_noting_use(kafka)
             if key not in self._admins:
                 _keeper_with_token(kafka)
                 self._admins[key] = new_admin(without_consumer_settings(with_quiet_log(kafka)))
@@ -448,7 +448,7 @@ class _Clients:
                         consumer.close()
             self._idle.clear()
 
-    def _client_key_used_now(self, kafka: Mapping[str, str]) -> _Key:
+    def _key_noting_use(self, kafka: Mapping[str, str]) -> _Key:
         key = os.getpid(), tuple(sorted(kafka.items()))
         self._used_s[key] = time.monotonic()
         return key

@@ -63,7 +63,7 @@ class Redelivery:
     confirmed: set[int] = field(default_factory=set)
     has_failed: bool = False
 
-    def continue_or_begin(self, of: Hashable) -> None:
+    def forget_unless_continuing(self, of: Hashable) -> None:
         """Forget everything unless this is what was being sent."""
         if of != self.of:
             self.of, self.has_failed = of, False

@@ -140,11 +140,11 @@ class TokenKeeper:
     def _renew_until_idle(self) -> None:
         pause = threading.Event()  # never set; whoever replaces time.sleep replaces it for all
         while True:
-            self._wait_until_due(pause, self._renew_and_return_delay())
+            self._wait_at_most_while_fresh(pause, self._renew_and_return_delay())
             if self._stop_if_idle():
                 return
 
-    def _wait_until_due(self, pause: threading.Event, delay_s: float) -> None:
+    def _wait_at_most_while_fresh(self, pause: threading.Event, delay_s: float) -> None:
         """Wait, but not beyond the time when a fresh token is no longer fresh.
 
         By the clock that says whether it is valid: the one that is waited by stands still while a

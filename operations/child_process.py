@@ -16,7 +16,7 @@ from typing import IO
 WITH_LIFELINE = 'exec 3<&0; (read _ <&3; kill -KILL -$$) & exec "$@" </dev/null 3<&-'
 
 
-def start_child(
+def start_child_killed_with_parent(
     command: Sequence[str | Path],
     output: IO[bytes],
     cwd: Path,
@@ -34,7 +34,7 @@ def start_child(
     )
 
 
-def kill_child_group(child: subprocess.Popen[bytes]) -> None:
+def kill_child_group_and_wait(child: subprocess.Popen[bytes]) -> None:
     """Kill it and its whole group, and wait for its end."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)

@@ -130,7 +130,7 @@ def dry_run_newest_records(settings: SinkSettings, newest_per_partition: int) ->
         batch = _prepare_batch_of_newest(tables, newest_per_partition)
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
-            written = _write_batch_changing_tables(
+            written = _write_batch_evolving_copies(
                 tables.with_settings(_settings_for_dry_run(settings)), batch
             )
         filled = [(at.table, files) for at, files in sorted(written.secondary_files.items())]
@@ -199,7 +199,7 @@ def _prepare_batch_of_newest(tables: SinkTables, newest_per_partition: int) -> B
     with open_reachable_source_topics(settings) as topics:
         described = topics.describe()
     if settings.tables:
-        _build_table_maker(tables).try_create_declared_tables(described)
+        _build_unthrottled_table_maker(tables).try_create_declared_tables(described)
     ranges = {
         TopicPartition(topic, number): OffsetRange(
             max(log.begin, log.end - newest_per_partition), log.end
@@ -211,16 +211,16 @@ def _prepare_batch_of_newest(tables: SinkTables, newest_per_partition: int) -> B
     return Batch(
         number=1,
         transaction=TransactionId(Epoch(1), TransactionNumber(1)),
-        table=_build_table_start(tables, tables.name),
+        table=_table_start_of_current_schema(tables, tables.name),
         ranges=ranges,
         target_file_bytes=settings.coordinator.target_file_bytes,
         topic_ids={topic: state.topic_id for topic, state in described.items()},
-        quarantine=_build_table_start(tables, _QUARANTINE),
+        quarantine=_table_start_of_current_schema(tables, _QUARANTINE),
         folder="dry-run" if settings.tables else "",
     )
 
 
-def _build_table_maker(tables: SinkTables) -> TableMaker:
+def _build_unthrottled_table_maker(tables: SinkTables) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled
     (LEDGER-2)."""
     settings, ledger = tables.settings, tables.require_catalog_format().load_table(tables.name)
@@ -233,7 +233,7 @@ def _build_table_maker(tables: SinkTables) -> TableMaker:
     )
 
 
-def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
+def _table_start_of_current_schema(tables: SinkTables, identifier: str) -> TableStart:
     table = tables.require_catalog_format().load_table(identifier)
     return TableStart(
         table=identifier,
@@ -244,7 +244,7 @@ def _build_table_start(tables: SinkTables, identifier: str) -> TableStart:
     )
 
 
-def _write_batch_changing_tables(tables: SinkTables, batch: Batch) -> BatchWritten:
+def _write_batch_evolving_copies(tables: SinkTables, batch: Batch) -> BatchWritten:
     """Write the batch, changing the copied tables as it asks. Raises why it failed."""
     with open_batch_writer(tables.settings, tables.build_planning()) as writer:
         writer.submit(batch)
@@ -254,13 +254,15 @@ def _write_batch_changing_tables(tables: SinkTables, batch: Batch) -> BatchWritt
     if isinstance(outcome, BatchFailed):
         raise outcome.fatal or WriteFailed(outcome.reason)
     if isinstance(outcome, BatchNeeds) and tables.settings.tables:
-        changed = create_and_change_tables(tables, batch, outcome, maker=_build_table_maker(tables))
-        return _write_batch_changing_tables(tables, changed)
+        changed = create_and_change_tables(
+            tables, batch, outcome, maker=_build_unthrottled_table_maker(tables)
+        )
+        return _write_batch_evolving_copies(tables, changed)
     if isinstance(outcome, BatchNeeds):
         copied = tables.open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)
-        return _write_batch_changing_tables(
-            tables, replace(batch, table=_build_table_start(tables, tables.name))
+        return _write_batch_evolving_copies(
+            tables, replace(batch, table=_table_start_of_current_schema(tables, tables.name))
         )
     return outcome
 

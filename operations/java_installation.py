@@ -73,7 +73,7 @@ NAME_ANOTHER = "name another folder: --folder"
 
 
 @contextmanager
-def refusing_unwritable_folder(folder: Path, way_out: str) -> Iterator[None]:
+def translating_folder_errors(folder: Path, way_out: str) -> Iterator[None]:
     """Raise ``ConfigurationError`` where a file of the folder, or itself, cannot be made."""
     try:
         yield
@@ -99,7 +99,7 @@ def ensure_jars(
     if folder.is_dir():
         return folder
     require_java()
-    with refusing_unwritable_folder(folder, "set XDG_CACHE_HOME to a folder of yours"):
+    with translating_folder_errors(folder, "set XDG_CACHE_HOME to a folder of yours"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _holding_file_lock(folder.with_name(f".{folder.name}.lock")):
             if not folder.is_dir():

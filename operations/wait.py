@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.operations.access.kafka_connection import read_topics
-from headgate.operations.access.tables import names_in_ledger, open_tables_for_reading
+from headgate.operations.access.tables import open_tables_for_reading, routed_tables_in_ledger
 from headgate.runtime.wall_clock import format_utc
 
 LOOKED_AT_S = 2.0
@@ -96,7 +96,11 @@ def _describe_tables_behind(
                 topics is None or record is None or bool(count_missing_offsets(record, topics))
             )
             asks_others = bool(settings.tables) and not is_behind
-            filled = names_in_ledger(tables, tables.reader.history()) if asks_others else set[str]()
+            filled = (
+                routed_tables_in_ledger(tables, tables.reader.history())
+                if asks_others
+                else set[str]()
+            )
     except TableMissing as error:
         yield error.message
         return
@@ -219,4 +223,4 @@ class UntilLatest:
         if self.held_since_s is None:
             return False
         held_s = time.monotonic() - self.held_since_s
-        return held_s * 1000 >= self.settings.coordinator.overdue_after_ms
+        return held_s * 1000 >= self.settings.coordinator.records_overdue_after_ms

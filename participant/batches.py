@@ -278,7 +278,7 @@ def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: in
     if isinstance(outcome.fatal, StopBefore):
         first = _offsets_within(outcome.fatal.first, batch)
         if first:
-            return _retry_up_to_sink_stop_record(state, batch, outcome.fatal, first)
+            return _retry_before_stopping_record(state, batch, outcome.fatal, first)
     if outcome.fatal is not None:
         return _with_batch_cleared(state, state.run), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
@@ -334,7 +334,7 @@ def _offsets_within(first: Offsets, batch: Batch) -> Offsets:
     )
 
 
-def _retry_up_to_sink_stop_record(
+def _retry_before_stopping_record(
     state: State, batch: Batch, error: StopBefore, first: Offsets
 ) -> Step:
     """BATCH-2: write the batch again without what lies at or after such a record; then stop.
@@ -354,7 +354,7 @@ def _retry_up_to_sink_stop_record(
     return again, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
 
 
-def execute_or_drop_pending_stop(state: State) -> Step:
+def stop_once_earlier_records_committed(state: State) -> Step:
     """BATCH-2: stop once all that lies before the record is committed.
 
     Whoever owns its partition meets it; so does this participant again, if it is not committed up
@@ -393,7 +393,7 @@ def _describe_ranges(ranges: Ranges) -> str:
 # ------------------------------------------------------------------------------------ ownership
 
 
-def empty_range(offset: int) -> WrittenRange:
+def empty_written_range(offset: int) -> WrittenRange:
     """Return a written range of nothing, at position ``offset``."""
     return WrittenRange(OffsetRange(offset, offset))
 
@@ -465,7 +465,7 @@ def _with_position_reset(
     partition: TopicPartition, own: Ownership, settled_offsets: Offsets
 ) -> Ownership:
     known = own.work is not None and partition in settled_offsets
-    return replace(own, work=empty_range(settled_offsets[partition])) if known else own
+    return replace(own, work=empty_written_range(settled_offsets[partition])) if known else own
 
 
 def _with_first_settled_positions(
@@ -477,7 +477,7 @@ def _with_first_settled_positions(
     would be read and written once more.
     """
     return {
-        p: replace(own, work=empty_range(expected[p]))
+        p: replace(own, work=empty_written_range(expected[p]))
         if own.work is None and own.since is not None and own.since < settled_to and p in expected
         else own
         for p, own in owned.items()
@@ -491,7 +491,7 @@ def take_work_as_status(state: State, status_number: int) -> tuple[State, WriteS
     """Return everything unannounced as one status, which names every owned partition (ANSWER-1)."""
     work, writing = state.work, state.term.writing
     ranges = {p: own.work for p, own in work.owned.items() if own.work and writing}
-    failed = (work.failed | _partitions_with_sink_stop_record(state)) & work.owned.keys()
+    failed = (work.failed | _partitions_with_stopping_record(state)) & work.owned.keys()
     doubtful = frozenset(
         p for p, each in ranges.items() if _is_empty_but_not_known_idle(state, p, each)
     )
@@ -505,14 +505,14 @@ def take_work_as_status(state: State, status_number: int) -> tuple[State, WriteS
         failure=work.failure or (str(stop.error) if stop else describe_open_proposals(state)),
         troubles=work.troubles,
     )
-    owned = {p: _with_empty_range(own) for p, own in work.owned.items()}
+    owned = {p: _with_range_restarted_at_end(own) for p, own in work.owned.items()}
     return _with_ownerships_and_files_cleared(state, owned), status
 
 
 def drop_unannounced_work(state: State) -> State:
     """Drop all unannounced work and the batch; every position goes back to where it began."""
     owned = {
-        partition: replace(own, work=empty_range(own.work.range.begin)) if own.work else own
+        partition: replace(own, work=empty_written_range(own.work.range.begin)) if own.work else own
         for partition, own in state.work.owned.items()
     }
     return _with_batch_cleared(_with_ownerships_and_files_cleared(state, owned), state.run)
@@ -542,11 +542,11 @@ def _with_ownerships_and_files_cleared(
     return replace(state, work=work)
 
 
-def _with_empty_range(own: Ownership) -> Ownership:
-    return replace(own, work=empty_range(own.work.range.end)) if own.work else own
+def _with_range_restarted_at_end(own: Ownership) -> Ownership:
+    return replace(own, work=empty_written_range(own.work.range.end)) if own.work else own
 
 
-def _partitions_with_sink_stop_record(state: State) -> frozenset[TopicPartition]:
+def _partitions_with_stopping_record(state: State) -> frozenset[TopicPartition]:
     """BATCH-2: return the partitions with a record that stops the sink: there is more than is
     named."""
     return frozenset(state.run.stop.error.first) if state.run.stop else frozenset()

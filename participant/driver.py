@@ -84,7 +84,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             raise self._world.redaction.redact_in_place(failure)
         if failure is not None:
             raise failure
-        if self._try_position_log():
+        if self._try_seek_log_end_if_behind():
             self._feed_machine(Assigned(assignment))
             self._take_in_batch_and_events(timeout_ms)
         self._tick()
@@ -114,7 +114,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         """Announce what is written and give up every partition; the ports stay open."""
         self.release(frozenset(self.state.work.owned))
 
-    def _try_position_log(self) -> bool:
+    def _try_seek_log_end_if_behind(self) -> bool:
         """Return whether the log is positioned, so that every event is heard."""
         try:
             if self._listener.behind:

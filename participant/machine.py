@@ -43,7 +43,6 @@ from headgate.participant.batches import (
     batch_records_max,
     cap_ranges,
     drop_unannounced_work,
-    execute_or_drop_pending_stop,
     filled_eighths_of_commit_limit,
     find_backlog,
     next_source_look_due_ms,
@@ -52,6 +51,7 @@ from headgate.participant.batches import (
     plan_batch,
     readable_positions,
     retry_overdue_batch_or_stop,
+    stop_once_earlier_records_committed,
     with_announced_limit_steps,
     with_batch_ended_and_retries_reset,
     with_batch_written,
@@ -101,7 +101,7 @@ from headgate.participant.schema_proposals import (
     ends_of_repeated_batch,
     forget_expired_refusals,
     forget_proposals_and_answers,
-    forget_suspended_tables,
+    forget_proposals_of_suspended_tables,
     log_newly_ignored_fields,
     on_batch_needs,
     on_own_proposal,
@@ -180,7 +180,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
         return state, ()
     if state.work.leaving:
         return _try_announce_and_release(state)
-    state, stop = execute_or_drop_pending_stop(state)
+    state, stop = stop_once_earlier_records_committed(state)
     if stop:
         return state, stop
     if state.phase is Phase.ANSWERING:
@@ -414,7 +414,7 @@ def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
     # has no such order of its own: an old START would answer needs, pause or go on once more.
     if number <= (newest.number if newest else state.term.answered):
         return state  # a repetition
-    state = forget_suspended_tables(state, start.suspended)
+    state = forget_proposals_of_suspended_tables(state, start.suspended)
     if state.needs.open:
         state = drop_or_renumber_proposals(state, start)
     state = with_paused(state, paused=start.paused)
@@ -430,7 +430,7 @@ def _on_end(state: State, number: TransactionNumber) -> Step:
 def _on_settlement(state: State, settlement: Settlement) -> Step:
     state = apply_settlement(state, settlement.offsets, settlement.settled_to)
     state = with_suspended_tables(state, settlement.suspended)
-    state = forget_suspended_tables(state, settlement.suspended)
+    state = forget_proposals_of_suspended_tables(state, settlement.suspended)
     return state, _copy_offsets_to_group(state, settlement)
 
 

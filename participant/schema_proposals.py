@@ -181,7 +181,7 @@ def forget_expired_refusals(state: State, now_ms: int) -> State:
     return replace(state, needs=replace(state.needs, answers=kept))
 
 
-def forget_suspended_tables(state: State, suspended: Mapping[str, str]) -> State:
+def forget_proposals_of_suspended_tables(state: State, suspended: Mapping[str, str]) -> State:
     """SUSPEND-2: forget what was asked, and what TABLES said, of tables that are suspended
     since."""
     kept = {name: said for name, said in state.needs.answers.items() if name not in suspended}

@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headgate.config.catalog_checks import require_usable_table_catalog
+from headgate.config.catalog_checks import require_usable_iceberg_catalog
 from headgate.config.catalog_settings import Backend
 from headgate.config.configuration_fingerprint import configuration_digest, settings_to_agree_on
 from headgate.config.keyed_table_checks import KeysByRoute
@@ -63,7 +63,7 @@ from headgate.runtime.configuration_comparison import (
     try_read_recent_envelopes,
 )
 from headgate.runtime.embedded_sink_task import SinkTask
-from headgate.runtime.participant_runner import Current, OpenSink, open_lookout
+from headgate.runtime.participant_runner import Current, OpenSink, build_misconfiguration_detector
 from headgate.runtime.process_notices import (
     Complaints,
     announcing_end,
@@ -163,7 +163,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         stack.push(ending.note_failure)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
-        watch = open_lookout(settings, primary, log, clock.monotonic_ms())
+        watch = build_misconfiguration_detector(settings, primary, log, clock.monotonic_ms())
         world = participant.World(
             member,
             MeteredLog(log, heard=watch.on_event),
@@ -213,7 +213,7 @@ def open_sink(
         stack.push(ending.note_failure)
         clock = SystemClock()
         primary = stack.enter_context(closing(tables.open_primary()))
-        watch = open_lookout(settings, primary, log, clock.monotonic_ms())
+        watch = build_misconfiguration_detector(settings, primary, log, clock.monotonic_ms())
         world = participant.World(
             group,
             MeteredLog(meters.metered_log(log) if meters else log, heard=watch.on_event),
@@ -254,7 +254,7 @@ def _redacting_secrets(redaction: Redaction) -> Iterator[None]:
 
 def _prepare_tables_and_control_topic(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
-    require_usable_table_catalog(settings)
+    require_usable_iceberg_catalog(settings)
     require_existing_source_topics(settings)
     tables = SinkTables(settings, stack).prepare_tables()
     ensure_control_topic(settings.kafka, settings.control.topic)
@@ -387,7 +387,7 @@ def build_coordinator_identity(settings: SinkSettings, life: Sender) -> Identity
         keyed=settings.replaces_primary_rows,
         routed_keys=KeysByRoute.from_settings(settings),
         growth_ms=settings.changes.added_partitions_hold_ms,
-        multiples_only=settings.changes.partitions_grow_by_multiples_only,
+        multiples_only=settings.changes.refuses_uneven_partition_growth,
         first_interval=0.5 + 0.5 * jitter_fraction_of(life),
     )
 

@@ -65,13 +65,13 @@ def send_unsent_rows(rows: UnsentRows, topic: DeadLetterTopic, again: Redelivery
     ``again`` is that of the last try in this process.
     """
     progress = topic.read_progress()
-    again.continue_or_begin((topic.topic_id, progress))  # a topic made anew has none of them
+    again.forget_unless_continuing((topic.topic_id, progress))  # a topic made anew has none of them
     if progress:
         # Brokers forget a silent group, and then everything is sent again.
         topic.store_progress(progress)
-    for portion in rows.portions_since(progress):
+    for portion in rows.unsent_rows_by_commit(progress):
         count = topic.send_letters(map(dead_letter_of, portion.rows), again)
         topic.store_progress(portion.upto)
-        again.continue_or_begin((topic.topic_id, portion.upto))
+        again.forget_unless_continuing((topic.topic_id, portion.upto))
         if count:
             _log.info("%s records sent to the dead-letter topic", count)

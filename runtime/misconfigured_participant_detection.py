@@ -38,7 +38,7 @@ ASKED_EVERY_MS = 1_000
 """Shortest interval between looks at the table that notices of an operator's action cause."""
 
 
-class Lookout:
+class MisconfigurationDetector:
     """Looks at table and group while the participant hears no coordinator.
 
     It also looks at once when a NOTICE reports an operator's action, which may have stopped the

@@ -147,7 +147,7 @@ class _OneSink:
         due_s = time.monotonic() + pause_s
         self.ended = not again
         while not self._beside.stop.wait(_TURN_S):
-            if self.reload.poll_for_change() or (again and time.monotonic() > due_s):
+            if self.reload.poll_change_or_request() or (again and time.monotonic() > due_s):
                 return
 
     def _read_settings(self) -> SinkSettings:

@@ -13,7 +13,7 @@ from headgate.kafka.control_log import KafkaLog
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.participant import driver as participant
 from headgate.participant.state import State
-from headgate.runtime.misconfigured_participant_detection import Lookout, Sources
+from headgate.runtime.misconfigured_participant_detection import MisconfigurationDetector, Sources
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class OpenSink(participant.ParticipantDriver):
         initial: State,
         world: participant.World,
         service: CoordinatorService,
-        lookout: Lookout,
+        lookout: MisconfigurationDetector,
         *,
         current: Current | None = None,
     ) -> None:
@@ -60,9 +60,9 @@ class OpenSink(participant.ParticipantDriver):
         return self._service.driver is not None
 
 
-def open_lookout(
+def build_misconfiguration_detector(
     settings: SinkSettings, table: PrimaryTable, log: KafkaLog, now_ms: int
-) -> Lookout:
+) -> MisconfigurationDetector:
     """Build a lookout over the sink's table, group and control topic.
 
     It reads them in the thread that polls Kafka: each call is bounded by its client, and nobody
@@ -78,4 +78,4 @@ def open_lookout(
     sources = Sources(
         lambda: table.read().record, sinks_in_group, log.topic_id, log.refused_event_count
     )
-    return Lookout(settings, sources, now_ms)
+    return MisconfigurationDetector(settings, sources, now_ms)

@@ -36,7 +36,7 @@ from headgate.runtime.configuration_comparison import (
 )
 from headgate.runtime.process_notices import try_append_notice
 from headgate.runtime.sink import IDLE_MS, Sink
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 from headgate.runtime.startup_progress_log import FirstCommitLog
 from headgate.runtime.systemd import Manager, ServiceManager
 from headgate.runtime.telemetry.instrumentation import open_otlp_meters
@@ -59,7 +59,7 @@ def is_stopped_by_operator(settings: SinkSettings) -> bool:
 
     Raises what opening the table raises; a catalog that does not exist yet stops nobody.
     """
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         try:
             tables.format_of(tables.name)
         except TableMissing:
@@ -69,7 +69,7 @@ def is_stopped_by_operator(settings: SinkSettings) -> bool:
     return record is not None and record.stopped
 
 
-def is_stop_absent_or_unknown(settings: SinkSettings) -> bool:
+def may_take_part(settings: SinkSettings) -> bool:
     """Return whether to take part; what cannot be read now will fail when the sink opens."""
     try:
         return not is_stopped_by_operator(settings)
@@ -209,7 +209,7 @@ class _Turn:
     def stop(self) -> threading.Event:
         return self.process.stop
 
-    def report_turn(self, status: str) -> None:
+    def report_heartbeat(self, status: str) -> None:
         if self.measures:
             self.measures.on_turn()
         self.process.manager.on_turn(status)
@@ -252,7 +252,7 @@ def _wait_while_others_have_other_file(turn: _Turn) -> SinkSettings | None:
             extra = event_extra(LogEvent.SINK_WAITS)
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
         reported = error.message
-        turn.report_turn("waits for participants with another sink file")
+        turn.report_heartbeat("waits for participants with another sink file")
         if newer := turn.reload_settings_if_changed(new_sender()):
             return newer
         turn.stop.wait(_LOOKED_AT_S)
@@ -262,7 +262,7 @@ def _wait_while_others_have_other_file(turn: _Turn) -> SinkSettings | None:
 def _take_part_or_wait_for_start(turn: _Turn) -> SinkSettings | None:
     """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
-        if is_stop_absent_or_unknown(turn.settings):
+        if may_take_part(turn.settings):
             try:
                 return _take_part_until_new_settings(turn)
             except LeadershipReleased as released:
@@ -276,7 +276,9 @@ def _take_part_or_wait_for_start(turn: _Turn) -> SinkSettings | None:
         _log.info("%s", message, extra=event_extra(LogEvent.SINK_WAITS))
         if turn.measures:
             turn.measures.note_left_group_to_wait()
-        wait_until_started(turn.settings, turn.stop, lambda: turn.report_turn(STOPPED_BY_PERSON))
+        wait_until_started(
+            turn.settings, turn.stop, lambda: turn.report_heartbeat(STOPPED_BY_PERSON)
+        )
         if anew := turn.reload_settings_if_changed(new_sender()):
             return anew
         _wait_for_starters_file_or_raise(turn)
@@ -301,7 +303,7 @@ def _wait_for_starters_file_or_raise(turn: _Turn) -> None:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
             _log.warning("%s", text, extra=event_extra(LogEvent.SINK_WAITS))
         reported = True
-        turn.report_turn("waits for participants with another sink file")
+        turn.report_heartbeat("waits for participants with another sink file")
         turn.stop.wait(_LOOKED_AT_S)
 
 
@@ -313,7 +315,7 @@ def _stay_away_until_table_readable(turn: _Turn, released: LeadershipReleased) -
         turn.measures.note_left_group_to_wait(reported)
     away_s = released.away_ms / 1000
     wait_until_table_readable(
-        settings, turn.stop, lambda: turn.report_turn("has left the lead to others"), away_s
+        settings, turn.stop, lambda: turn.report_heartbeat("has left the lead to others"), away_s
     )
 
 
@@ -347,7 +349,7 @@ def _run_turns_until_new_settings(sink: Sink, turn: _Turn) -> SinkSettings | Non
     while not turn.stop.is_set():
         sink.turn(idle_ms=IDLE_MS)
         first.log_progress_if_new(sink.state)
-        turn.report_turn("coordinates" if sink.leads else "takes part")
+        turn.report_heartbeat("coordinates" if sink.leads else "takes part")
         if turn.process.on_progress:
             readings = turn.process.reload.readings if turn.process.reload else 0
             turn.process.on_progress(Progress(sink.state, sink.leads, readings))

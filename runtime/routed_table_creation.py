@@ -79,7 +79,7 @@ class TableMaker:
         """Create the tables that the topics name, and those that the sink file names in full."""
         if self._settings.tables.create.schema is CreateFrom.OFF:
             return
-        named = self._settings.tables.routing.tables_of_topics_without_collisions(sorted(topics))
+        named = self._settings.tables.routing.tables_of_topics_winning_collisions(sorted(topics))
         wanted = {target.table: target.raw for target in named.values()}
         self._by_topic = frozenset(wanted)
         for each in self._settings.tables.table:

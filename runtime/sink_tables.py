@@ -22,7 +22,7 @@ from headgate.config.table_declaration import (
 )
 from headgate.config.table_format_registry import (
     plugin_format_of_table,
-    spec_to_create,
+    routed_spec_to_create,
     table_spec_of,
 )
 from headgate.config.table_settings import TableSettings
@@ -136,7 +136,7 @@ def quarantine_as_secondary_tables(quarantine: QuarantineSettings) -> tuple[str,
 
 def require_catalog(settings: SinkSettings) -> None:
     """Raise ``TableFormatLacks`` unless a catalog lists the sink's tables; nothing is opened."""
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         if not tables.has_catalog:
             tables.require_catalog_format()
 
@@ -199,7 +199,7 @@ class SinkTables:
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet
             real = (
-                opening.enter_context(open_tables_read_only(settings))
+                opening.enter_context(open_tables_creating_nothing(settings))
                 .require_catalog_format()
                 .catalog
             )
@@ -484,7 +484,7 @@ class SinkTables:
         ``name_before_routing`` is kept: the name that the route turned into a table name.
         """
         spec, found = (
-            spec_to_create(self.settings, table, name_before_routing, inferred_columns),
+            routed_spec_to_create(self.settings, table, name_before_routing, inferred_columns),
             self.primary_format,
         )
         found.require_supported(spec)
@@ -758,7 +758,7 @@ def _refuse_staged_read(manifest: str, _columns: Sequence[str]) -> Iterator[File
 
 
 @contextmanager
-def open_tables_read_only(settings: SinkSettings) -> Iterator[SinkTables]:
+def open_tables_creating_nothing(settings: SinkSettings) -> Iterator[SinkTables]:
     """Yield the sink's tables as they are; no table is created, not even a catalog's own ones."""
     with ExitStack() as opening:
         yield SinkTables(settings, opening, looks=True)

@@ -45,7 +45,7 @@ from headgate.data_plane.batch.writer_task_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
     file_format_name,
     require_parquet_for_keyed_table,
-    require_writable_files,
+    require_usable_write_properties,
 )
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.partitioning import Partitioner
@@ -402,7 +402,7 @@ def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
         raise failure from error
     require_atomic_swap(catalog, identifier)
     require_fillable_table(table, settings)
-    require_writable_files(table.schema(), table.properties, table.sort_order())
+    require_usable_write_properties(table.schema(), table.properties, table.sort_order())
     require_writable_location(table.location())
 
 
@@ -426,7 +426,7 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
     schema = wanted.schema()
     if schema.fields:
         Partitioner(build_partition_spec(schema, wanted.partition_by), schema)
-        require_writable_files(
+        require_usable_write_properties(
             schema,
             with_default_properties(wanted.properties),
             build_sort_order(schema, wanted.sort_by),

@@ -47,7 +47,7 @@ from headgate.data_plane.spark.query_records import (
 from headgate.data_plane.spark.query_rows import DELETED, OUTCOME, RowsWritten
 from headgate.data_plane.spark.session import ship_package_once
 from headgate.kafka.source_topics import KafkaSourceTopics
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 from headgate.spark.checkpoint import read_proposed_batch
 from headgate.spark.query_batch_commits import PlannedBatch, QueryTable, require_settings_fit_query
 
@@ -82,7 +82,7 @@ def write(
     for columns that the table lacks.
     """
     batches = Batches(sink, checkpoint, stateful=stateful, records=records)
-    batches.require_usable(frame)
+    batches.require_usable_frame(frame)
     batches.session = frame.sparkSession
     writer = frame.writeStream.option("checkpointLocation", checkpoint)
     updates = stateful and batches.settings.table.key
@@ -96,7 +96,7 @@ def starting_offsets(sink: str | Path) -> str:
     record. Raises as reading the table does; a table that is not there yet is an empty one.
     """
     settings = load(sink)
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         try:
             record = record_to_resume_from(tables.reader.view(), settings.coordinator)
         except TableMissing:
@@ -173,7 +173,7 @@ class Batches:
         self.session: Any = None
         """That of the query, as ``write`` knows it: a batch's frame has another."""
 
-    def require_usable(self, frame: Any) -> None:
+    def require_usable_frame(self, frame: Any) -> None:
         """Raise ``ConfigurationError`` for a session or a frame that cannot be used."""
         is_connect = type(frame).__module__.startswith("pyspark.sql.connect")
         if is_connect and pyspark_version() not in _SUPPORTED_CONNECT:
@@ -188,11 +188,11 @@ class Batches:
         declared = {
             column.name for column in self.settings.table.columns
         } | self._delete_flag_columns
-        self._require_columns_with_values(frame)
+        self._require_defaulted_columns_selected(frame)
         if self.settings.table.create and (unknown := sorted(set(frame.columns) - declared)):
             raise unknown_columns_error(self.settings.table.identifier, unknown)
 
-    def _require_columns_with_values(self, frame: Any) -> None:
+    def _require_defaulted_columns_selected(self, frame: Any) -> None:
         """QUERY-17: raise ``RowsUnfit`` where a row would lack what the sink file says."""
         filled = [
             column.name
@@ -220,7 +220,7 @@ class Batches:
 
     def __call__(self, frame: Any, number: int) -> None:
         """Write the batch, unless the table has it."""
-        self.require_usable(frame)
+        self.require_usable_frame(frame)
         with working_for_sink(self.settings.name):
             self._write_batch(
                 frame,
@@ -253,7 +253,7 @@ class Batches:
         if self._records:
             frame = self._select_record_columns(frame, planned)
         else:
-            places = self._require_coordinates_if_needed(frame, planned)
+            places = self._require_coordinate_columns(frame, planned)
             table_columns = planned.plan.shape.arrow_schema().names
             if unknown := sorted(set(frame.columns) - {*table_columns, *self._delete_flag_columns}):
                 raise unknown_columns_error(now.view.table, unknown)
@@ -299,9 +299,7 @@ class Batches:
         _require_kafka_records(frame, needed)
         return frame.select(*needed)
 
-    def _require_coordinates_if_needed(
-        self, frame: Any, planned: PlannedBatch
-    ) -> Mapping[str, str]:
+    def _require_coordinate_columns(self, frame: Any, planned: PlannedBatch) -> Mapping[str, str]:
         """Return the column of each coordinate of a row's record (QUERY-6, QUERY-21).
 
         Raises ``RowsUnfit`` and ``BatchGap`` where rows lack what they need.
@@ -363,7 +361,7 @@ class _OnConnectServer:
     def __call__(self, frame: Any, number: int) -> None:
         redaction = Redaction()
         try:
-            batches = self._batches = self._batches or self._open_batches()
+            batches = self._batches = self._batches or self._build_batches_on_server()
             batches.session = frame.sparkSession
             redaction = batches.settings.redaction
             with redacting(redaction):
@@ -379,7 +377,7 @@ class _OnConnectServer:
         if self._batches is not None:
             self._batches.close()
 
-    def _open_batches(self) -> Batches:
+    def _build_batches_on_server(self) -> Batches:
         try:
             opened = self._build()
         except ConfigurationError as error:

@@ -30,7 +30,7 @@ def read_proposed_batch(
     end = _parse_kafka_offsets(ends)
     before = log.read_source_lines(f"offsets/{number - 1}") if number else []
     begins = [
-        log.first_offsets_line(source, needed=bool(end) and last != _UNUSED)
+        log.read_initial_offset_line(source, needed=bool(end) and last != _UNUSED)
         if line == _UNUSED
         else line
         for source, (line, last) in enumerate(zip_longest(before, ends, fillvalue=_UNUSED))
@@ -62,7 +62,7 @@ class _CheckpointLog:
             raise self._damaged_error(name)
         return [line.strip() for line in lines[2:]]
 
-    def first_offsets_line(self, source: int, *, needed: bool) -> str:
+    def read_initial_offset_line(self, source: int, *, needed: bool) -> str:
         """Return where a source began. Only Kafka's says it, and of others it is not ``needed``."""
         try:
             lines = self._read_lines(f"sources/{source}/0")

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
-from headgate.config.catalog_checks import require_usable_table_catalog
+from headgate.config.catalog_checks import require_usable_iceberg_catalog
 from headgate.config.keyed_table_checks import find_added_keyed_partitions
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import (
@@ -175,7 +175,7 @@ class QueryTable:
         wait: Callable[[float], object] = time.sleep,
         may_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        require_usable_table_catalog(settings)
+        require_usable_iceberg_catalog(settings)
         self.settings = settings
         self._sources = sources
         self._stateful = stateful

@@ -70,7 +70,7 @@ class SecondaryTables:
     def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
         """Read tables at once, but for busy ones: they are left out."""
         free = [name for name in tables if not self._is_delivery_running(name)]
-        views = self.call_each(self._try_read_view, free)
+        views = self.call_each(self._read_view_unless_unreachable, free)
         if not self._looked:
             self._looked = True
             self._on_commit()
@@ -157,7 +157,7 @@ class SecondaryTables:
             return [call(item) for item in items]
         return list(self._executor().map(call, items))
 
-    def call_or_error_of_table(
+    def call_or_suspending_error_of_table(
         self, table: str, call: Callable[[], _Answer]
     ) -> _Answer | HeadgateError:
         """Return the error that is this table's own trouble; raise any other (SUSPEND-1)."""
@@ -169,9 +169,11 @@ class SecondaryTables:
                 raise
             return trouble
 
-    def _try_read_view(self, name: str) -> TableView | HeadgateError:
+    def _read_view_unless_unreachable(self, name: str) -> TableView | HeadgateError:
         try:
-            return self.call_or_error_of_table(name, lambda: self._open_or_reuse_table(name).read())
+            return self.call_or_suspending_error_of_table(
+                name, lambda: self._open_or_reuse_table(name).read()
+            )
         except RetryLater as error:
             return error
 
@@ -212,7 +214,7 @@ class SecondaryTables:
 
     def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
         name = staging.table.table
-        return self.call_or_error_of_table(
+        return self.call_or_suspending_error_of_table(
             name, lambda: self._open_or_reuse_table(name).stage(staging)
         )
 
@@ -221,7 +223,8 @@ class SecondaryTables:
             outcomes = self._together.deliver(deliveries, self)
             return {p.table_name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
         return {
-            p.table_name: self.call_or_error_of_table(p.table_name, p.deliver) for p in deliveries
+            p.table_name: self.call_or_suspending_error_of_table(p.table_name, p.deliver)
+            for p in deliveries
         }
 
     def _suspending_error_or_none(self, name: str, error: HeadgateError) -> HeadgateError | None:

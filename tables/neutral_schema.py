@@ -90,12 +90,14 @@ class FileFacts:
     maximum: Mapping[Path, Any] = field(default_factory=dict)
 
 
-def layout_id_of(file: WrittenFile) -> int:
+def schema_id_of_file(file: WrittenFile) -> int:
     """Return the number of the layout under which it was written. Raises ``ValueError``."""
     return FileDetail.decode(file.detail).spec_id
 
 
-def file_facts_of(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]) -> FileFacts:
+def file_statistics_of(
+    file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
+) -> FileFacts:
     """Return what the writer measured. Raises ``ValueError`` for files of other writers."""
     detail, schema = FileDetail.decode(file.detail), iceberg_schema_of(columns)
     if len(detail.partition) != len(partition_by):

@@ -103,14 +103,14 @@ class StagedFileLists:
         """Read the rows of a list's files, which hold all columns. Raises as ``read_list``."""
         return (self._file_rows(file, columns) for file in self.read_list(path))
 
-    def delete_delivered_later(self, paths: Collection[str]) -> None:
+    def delete_delivered_after_grace(self, paths: Collection[str]) -> None:
         """Delete lists of old deliveries, which nobody asks for any more; these follow later."""
         now_s = time.monotonic()
         while self._delivered and self._delivered[0][0] <= now_s - self._kept_ms / 1000:
             delete_in_background(self._files, self._delivered.popleft()[1])
         self._delivered.append((now_s, paths))
 
-    def delete_lists_no_longer_pending(
+    def delete_old_unpending_lists(
         self,
         table: TableView,
         before_epoch: Epoch,

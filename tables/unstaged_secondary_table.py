@@ -101,7 +101,7 @@ class FileListSecondaryTable:
         with self._one:
             outcome = self._table.commit(brought)
         if isinstance(outcome, Landed):
-            self._drafts.delete_delivered_later(
+            self._drafts.delete_delivered_after_grace(
                 [pending_commit.manifest for pending_commit in pending]
             )
         return outcome
@@ -114,7 +114,7 @@ class FileListSecondaryTable:
         try:
             view = self.read()
             delivered = view.current_record.transaction if view.current_record else None
-            self._drafts.delete_lists_no_longer_pending(
+            self._drafts.delete_old_unpending_lists(
                 view, before_epoch, pending_manifests, delivered
             )
         except (HeadgateError, OSError) as error:

@@ -81,7 +81,7 @@ class Node(ABC):
         """Let the coordinator claim: a poll has just shown ownership."""
         coordinator.begin_to_lead_if_caught_up()
 
-    def take_turn(self, turn: Callable[[], object]) -> bool:
+    def run_turn_and_note_death(self, turn: Callable[[], object]) -> bool:
         """Take a turn, of which the process may die; return whether anything came of it."""
         try:
             return bool(turn())

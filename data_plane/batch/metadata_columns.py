@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data_plane.batch.writer_task_plan import RECORD_PARTS, STRUCT, SourcePlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_column
-from headgate.data_plane.formats.casting.relabel import apply_extension_types
+from headgate.data_plane.formats.casting.relabel import relabel_with_type
 from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.kafka.record_fetch import Chunk
@@ -121,9 +121,7 @@ class RecordColumns:
             for place, reason in error.bad.items():
                 good[place] = False
                 faults.note([rows[place]], f"key: {reason}")
-        values = (
-            apply_extension_types(read.to_struct_array(), field.type) if struct else read.column(0)
-        )
+        values = relabel_with_type(read.to_struct_array(), field.type) if struct else read.column(0)
         places = np.zeros(len(keys), np.int64)
         places[rows[good]] = np.arange(len(values))
         absent = np.ones(len(keys), np.bool_)

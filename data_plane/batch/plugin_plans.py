@@ -30,9 +30,7 @@ from headgate.data_plane.quarantine.already_quarantined import (
 class QuarantinePlans(Protocol):
     """Plans the files of a quarantine; ``Plans`` does it for Iceberg."""
 
-    def read_quarantine_and_plan(
-        self, plan: WriterPlan, batch: Batch, source: SourcePlan
-    ) -> WriterPlan:
+    def add_quarantine_plan(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan with that of the batch's quarantine. Raises as ``load_plan``."""
 
     def drop_plans_with_temporary_credentials(self) -> bool: ...
@@ -59,9 +57,7 @@ class PluginPlans:
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         plan = self._plan.load_plan(batch.table, source)
         return (
-            self._quarantine.read_quarantine_and_plan(plan, batch, source)
-            if self._quarantine
-            else plan
+            self._quarantine.add_quarantine_plan(plan, batch, source) if self._quarantine else plan
         )
 
     def drop_plans_with_temporary_credentials(self) -> bool:
@@ -82,9 +78,7 @@ class PluginQuarantinePlans:
         self._plan = _OnePlan(layout, Shaping())
         self._read = read
 
-    def read_quarantine_and_plan(
-        self, plan: WriterPlan, batch: Batch, source: SourcePlan
-    ) -> WriterPlan:
+    def add_quarantine_plan(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         if batch.quarantine is None:
             return plan
         quarantine = self._plan.load_plan(batch.quarantine, quarantine_source_of(source))

@@ -36,7 +36,7 @@ from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.formats import field_names as names
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.field_names import with_former_names
-from headgate.data_plane.formats.registry.frames import IdHeaders, id_headers_of
+from headgate.data_plane.formats.registry.frames import IdHeaders, schema_id_headers_of
 from headgate.data_plane.quarantine.already_quarantined import (
     OffsetsByClass,
     RangesReadAgain,
@@ -153,10 +153,10 @@ class SourcePlan:
         if alike and not self.key_format_name:
             of_keys = self.format_options
         return RecordIdHeaders(
-            id_headers_of(self.format_options, "value"), id_headers_of(of_keys, "key")
+            schema_id_headers_of(self.format_options, "value"), schema_id_headers_of(of_keys, "key")
         )
 
-    def framed_chunk(self, chunk: Chunk) -> Chunk:
+    def with_schema_ids_prepended(self, chunk: Chunk) -> Chunk:
         """Return the records as formats read them: behind the ids that their headers hold.
 
         Only for reading: what is kept of a record is as it came.
@@ -320,13 +320,11 @@ class Plans:
     def load_plan(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for both tables of a batch. Raises as ``load_table_and_plan``, and
         ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
-        return self.read_quarantine_and_plan(
+        return self.add_quarantine_plan(
             self._plan_with_current_folder(batch.table, source), batch, source
         )
 
-    def read_quarantine_and_plan(
-        self, plan: WriterPlan, batch: Batch, source: SourcePlan
-    ) -> WriterPlan:
+    def add_quarantine_plan(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan of a batch's table with its quarantine's. Raises as ``load_plan``."""
         if batch.quarantine is None or not source.handling.keeps_rejected_records:
             return plan
@@ -443,9 +441,13 @@ def _shaping_with_row_age_limit(
     limit_ms = expired_before_ms(SinkName(sink), properties) if rules and rules.late_by else None
     if rules is None or limit_ms is None:
         return shaping
-    from headgate.tables.iceberg.maintenance.row_expiry import limit_as_literal  # reads files
+    from headgate.tables.iceberg.maintenance.row_expiry import (
+        limit_as_filter_literal,
+    )  # reads files
 
-    kept = rules.with_row_age_limit(limit_as_literal(limit_ms, schema.find_field(rules.late_by)))
+    kept = rules.with_row_age_limit(
+        limit_as_filter_literal(limit_ms, schema.find_field(rules.late_by))
+    )
     return replace(shaping, rules=kept)
 
 

@@ -56,7 +56,7 @@ class MessageKeys:
         self._schema = pa.schema([column.with_nullable(nullable=True) for column in schema])
         own = {name: rule for name, rule in rules.items() if name in schema.names}
         known: frozenset[str] = getattr(made, "rules", frozenset())
-        readable = all(rule.options_used() <= known for rule in own.values())
+        readable = all(rule.options_needing_format() <= known for rule in own.values())
         ruled = bool(own) and readable
         self._format = RuledColumns(made, own, self._schema, caseless=caseless) if ruled else made
 

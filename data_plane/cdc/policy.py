@@ -127,7 +127,7 @@ _OF_ONE_EVENT = frozenset(
 )
 
 
-def hint_for_unstable_field(envelope: Envelope, path: Sequence[str]) -> str:
+def stable_fields_instead_of(envelope: Envelope, path: Sequence[str]) -> str:
     """Return the fields to look at instead; empty where this one is alike in each event."""
     if envelope is Envelope.PLAIN:
         return ""

@@ -27,7 +27,7 @@ from headgate.data_plane.batch.writer_task_plan import TableShape, WriterPlan
 from headgate.data_plane.files.file_format import Encoder, Encoding
 from headgate.data_plane.files.format_choice import (
     FORMAT,
-    encoding_of,
+    file_format_encoding_of,
     object_storage_choices,
     target_file_size_bytes,
 )
@@ -125,8 +125,8 @@ class FileShape:
         self.spec_id = spec.spec_id
         self.io: FileIO = open_file_io(io_properties, table.data_location)
         leaves = leaves_of(schema, metrics_modes(schema, properties, order))
-        self.encoding = encoding_of(schema, properties, leaves)
-        self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
+        self.encoding = file_format_encoding_of(schema, properties, leaves)
+        self._parquet = file_format_encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
         self.target_bytes = target_file_size_bytes(properties)
         self.placement = FilePlacement(*object_storage_choices(properties))
         self.sorter = Sorter(order, schema)
@@ -252,7 +252,7 @@ class DataFiles:
         for key in list(self._open):
             self._close(key)
         for stream in self._ending:
-            stream.close_later().result()
+            stream.close_in_background().result()
         return tuple(self._finished)
 
     def discard(self) -> None:
@@ -262,12 +262,12 @@ class DataFiles:
         """
         # Aborts begin first, all at once; files are deleted last: an upload that completes after
         # the deletion would leave its file.
-        given_up = [stream.abort_later() for stream in self._ending]
+        given_up = [stream.abort_in_background() for stream in self._ending]
         begun = {file.path for file in self._open.values() if isinstance(file.stream, Unhurried)}
         for key, file in self._open.items():
             self._pool.forget((id(self), key))
             if isinstance(file.stream, Unhurried):
-                given_up.append(file.stream.abort_later())
+                given_up.append(file.stream.abort_in_background())
             _run_ignoring_errors(file.encoder.close)
             _run_ignoring_errors(file.stream.close)
         self._open.clear()
@@ -312,7 +312,7 @@ class DataFiles:
             size = file.stream.tell()
         finally:
             if isinstance(file.stream, Unhurried):  # others are decoded and written meanwhile
-                file.stream.close_later()
+                file.stream.close_in_background()
                 self._ending.append(file.stream)
             else:
                 file.stream.close()

@@ -39,7 +39,9 @@ def require_parquet_for_keyed_table(table: str, properties: Mapping[str, str]) -
         )
 
 
-def encoding_of(schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> Encoding:
+def file_format_encoding_of(
+    schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
+) -> Encoding:
     """Return how the table's files are made. Raises ``ConfigurationError``."""
     name = file_format_name(properties)
     if name != ParquetEncoding.name:
@@ -78,11 +80,15 @@ def object_storage_choices(properties: Mapping[str, str]) -> tuple[bool, bool]:
     )
 
 
-def require_writable_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
+def require_usable_write_properties(
+    schema: Schema, properties: Mapping[str, str], order: SortOrder
+) -> None:
     """Raise ``ConfigurationError`` for table properties whose files cannot be written."""
     target_file_size_bytes(properties)
     object_storage_choices(properties)
-    encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
+    file_format_encoding_of(
+        schema, properties, leaves_of(schema, metrics_modes(schema, properties, order))
+    )
 
 
 def _parquet_encoding_class() -> _EncodingClass:

@@ -64,7 +64,10 @@ def _can_hide_null(field: pa.Field) -> bool:
 def _fill_hidden(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     mask = array.is_null() if array.null_count else None
     if pa_types.is_struct(data_type):
-        children = [_filled_child(array, place, field) for place, field in enumerate(data_type)]
+        children = [
+            _child_with_hidden_nulls_filled(array, place, field)
+            for place, field in enumerate(data_type)
+        ]
         return pa.StructArray.from_arrays(children, fields=list(data_type), mask=mask)
     if pa_types.is_map(data_type):
         items = _fill_hidden(array.items, data_type.item_type)
@@ -80,7 +83,9 @@ def _fill_hidden(array: pa.Array, data_type: pa.DataType) -> pa.Array:
     return array
 
 
-def _filled_child(records: pa.StructArray, place: int, field: pa.Field) -> pa.Array:
+def _child_with_hidden_nulls_filled(
+    records: pa.StructArray, place: int, field: pa.Field
+) -> pa.Array:
     values = _fill_hidden(records.field(place), field.type)
     if field.nullable or not records.null_count or not values.null_count:
         return values

@@ -37,7 +37,7 @@ class ColumnRule:
     value: Constant = None
     default: Constant = None
 
-    def options_used(self) -> frozenset[str]:
+    def options_needing_format(self) -> frozenset[str]:
         """Return what the format must support."""
         wanted = {
             FROM: bool(self.path),
@@ -112,7 +112,7 @@ def unit_of(field: pa.Field) -> str:
     return str(field.metadata.get(_UNIT, b"").decode())
 
 
-def is_read_as_text(field: pa.Field) -> bool:
+def has_as_text_option(field: pa.Field) -> bool:
     return bool(field.metadata) and _AS_TEXT in field.metadata
 
 

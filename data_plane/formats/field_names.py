@@ -51,20 +51,20 @@ def with_lookup_names(schema: pa.Schema, name_mapping: str | None, *, caseless: 
     """
     if name_mapping is None and not caseless:
         return schema
-    by_id = _flatten_name_mapping(json.loads(name_mapping)) if name_mapping is not None else {}
+    by_id = _names_by_field_id(json.loads(name_mapping)) if name_mapping is not None else {}
     return pa.schema(
         _require_distinct_names([_with_lookup_names(f, by_id, caseless=caseless) for f in schema])
     )
 
 
-def _flatten_name_mapping(mapping: Any) -> dict[bytes, list[str]]:
+def _names_by_field_id(mapping: Any) -> dict[bytes, list[str]]:
     result: dict[bytes, list[str]] = {}
     if not isinstance(mapping, list) or not all(isinstance(entry, dict) for entry in mapping):
         raise ValueError("the name mapping is not a list of fields")
     for entry in mapping:
         if "field-id" in entry:
             result[str(entry["field-id"]).encode()] = [str(name) for name in entry.get("names", [])]
-        result |= _flatten_name_mapping(entry.get("fields") or [])
+        result |= _names_by_field_id(entry.get("fields") or [])
     return result
 
 
@@ -118,11 +118,11 @@ def with_own_lookup_name(field: pa.Field) -> pa.Field:
     return field.with_metadata({_NAMES: json.dumps([field.name]).encode()})
 
 
-def has_no_lookup_names(field: pa.Field) -> bool:
+def is_found_by_exact_names(field: pa.Field) -> bool:
     """Return whether the field and everything in it are found only by their exact names."""
     # A rule's own path has no names, and may lead to columns that have some.
     return not _has_own_lookup_names(field) and all(
-        map(has_no_lookup_names, _child_fields(field.type))
+        map(is_found_by_exact_names, _child_fields(field.type))
     )
 
 

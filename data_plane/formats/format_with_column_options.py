@@ -120,22 +120,22 @@ class RuledColumns:
             for column in schema
             if self._rules[column.name].value is None
         }
-        self._layers, self._layer_of = self._distribute_paths_over_layers()
+        self._layers, self._layer_of = self._group_paths_by_decode()
 
     def _path_in_value(self, column: pa.Field, rule: ColumnRule) -> Path:
         place = self._inside.get(column.name)
         if place is None:
-            return self._path_in_row(column, rule)
-        below = self._path_in_row(place.field, rule)
+            return self._path_by_rule(column, rule)
+        below = self._path_by_rule(place.field, rule)
         steps = (pa.field(step, pa.null()) for step in place.front)
         front = (
             steps
-            if all(map(field_names.has_no_lookup_names, below))
+            if all(map(field_names.is_found_by_exact_names, below))
             else map(field_names.with_own_lookup_name, steps)
         )
         return (*front, *below)
 
-    def _path_in_row(self, column: pa.Field, rule: ColumnRule) -> Path:
+    def _path_by_rule(self, column: pa.Field, rule: ColumnRule) -> Path:
         if not rule.path:
             nullable = column.nullable or rule.default is not None
             return (column_options.with_read_options_of_rule(column.with_nullable(nullable), rule),)
@@ -149,7 +149,7 @@ class RuledColumns:
             column_options.with_read_options_of_rule(leaf, rule),
         )
 
-    def _distribute_paths_over_layers(self) -> tuple[list[pa.Schema], dict[str, int]]:
+    def _group_paths_by_decode(self) -> tuple[list[pa.Schema], dict[str, int]]:
         layers: list[_Layer] = []
         layer_of = {}
         for name, path in self._paths.items():

@@ -101,7 +101,7 @@ class UnknownFieldFinder:
     def ignore(self, paths: Iterable[Path]) -> None:
         """Stop reporting these fields, which will not become columns."""
         self.ignored |= frozenset(paths)
-        plain = all(map(field_names.has_no_lookup_names, self._schema)) and not self._caseless
+        plain = all(map(field_names.is_found_by_exact_names, self._schema)) and not self._caseless
         self.fields = None
         if plain:
             exact = field_names.ExactSchema(self._schema)
@@ -212,14 +212,16 @@ class UnknownFieldFinder:
             optional = not column.nullable and not wanted.required
             if kind is not None or optional:
                 yield Column(
-                    column.name, kind or _type_of_same_shape(column.type), required=not optional
+                    column.name,
+                    kind or _type_for_becoming_optional(column.type),
+                    required=not optional,
                 )
         for column in columns:
             at = (*path, column.name)
             if column.name in there or at in self.ignored or column.nullable:
                 continue
             if path or column.name not in self._defaulted:
-                yield Column(column.name, _type_of_same_shape(column.type), required=False)
+                yield Column(column.name, _type_for_becoming_optional(column.type), required=False)
 
     def _find_wider_type_for_written(
         self, data_type: pa.DataType, wanted: Type, path: Path
@@ -246,7 +248,7 @@ class UnknownFieldFinder:
         optional = not field.nullable and not item.required
         if kind is None and not optional:
             return None
-        return Column("", kind or _type_of_same_shape(field.type), required=not optional)
+        return Column("", kind or _type_for_becoming_optional(field.type), required=not optional)
 
 
 @lru_cache(maxsize=_FIELDS_KEPT)
@@ -369,16 +371,16 @@ def _widening_type_name_of(data_type: pa.DataType) -> str:
     )
 
 
-def _type_of_same_shape(data_type: pa.DataType) -> Type:
+def _type_for_becoming_optional(data_type: pa.DataType) -> Type:
     """Return a type for a column that only becomes optional: of the same shape, not wider."""
     if pa_types.is_struct(data_type):
         return Struct(
-            tuple(Column(each.name, _type_of_same_shape(each.type)) for each in data_type)
+            tuple(Column(each.name, _type_for_becoming_optional(each.type)) for each in data_type)
         )
     if _is_list(data_type):
-        return ListOf(Column("", _type_of_same_shape(data_type.value_type)))
+        return ListOf(Column("", _type_for_becoming_optional(data_type.value_type)))
     if pa_types.is_map(data_type):
-        return MapOf("string", Column("", _type_of_same_shape(data_type.item_type)))
+        return MapOf("string", Column("", _type_for_becoming_optional(data_type.item_type)))
     return _widening_type_name_of(data_type)
 
 

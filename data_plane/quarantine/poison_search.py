@@ -199,7 +199,7 @@ def _find_record_at_fault(
     A failure of another kind, or a need, that comes up meanwhile is returned as it is.
     """
     plan = replace(
-        plan, source=replace(plan.source, handling=_lenient_handling_of(plan.source.handling))
+        plan, source=replace(plan.source, handling=_handling_that_skips_bad(plan.source.handling))
     )
     ranges: Ranges = batch.ranges
     reason = ""
@@ -219,7 +219,7 @@ def _find_record_at_fault(
     return at, span.begin, reason[:REASON_CHARACTERS_MAX]
 
 
-def _lenient_handling_of(handling: Handling) -> Handling:
+def _handling_that_skips_bad(handling: Handling) -> Handling:
     """Let the search pass other bad records: a part of a batch may hold most of them."""
     policy, tombstones = (
         Disposal.SKIP if disposal is Disposal.FAIL else disposal

@@ -59,7 +59,7 @@ class DivertedRecords:
         result = self._scan(self._diverted_filter(), (MEANT_FOR,))
         return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
 
-    def replayable_places_for_table(self, table: str) -> tuple[Place, ...]:
+    def places_for_table(self, table: str) -> tuple[Place, ...]:
         """Return those meant for the table, in order, each once, of topics that are unchanged."""
         rows = self._scan(self._table_filter(table), _PLACE).to_pylist()
         ends = self.record.offsets

@@ -41,7 +41,7 @@ class RowlessRecordFilter:
         self._bytes = np.zeros(count, np.int64)
         self._newest_ms = np.full(count, -1, np.int64)
 
-    def take_rowless_out(self, chunk: Chunk) -> Chunk:
+    def count_and_take_rowless_out(self, chunk: Chunk) -> Chunk:
         """Count the records, and return those that may become rows.
 
         Raises what ``rejected`` raises for others.

@@ -47,7 +47,7 @@ def may_lead_to_table(routing: Routing, topic: str, table: str) -> bool:
     )
 
 
-def may_route_or_later_feed_keyed_table(routing: Routing, route_number: int) -> bool:
+def may_lead_to_keyed_table_from(routing: Routing, route_number: int) -> bool:
     """Return whether records of the route, or of those after it, may be a keyed table's."""
     route = routing.routes[route_number]
     return any(

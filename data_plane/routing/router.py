@@ -62,7 +62,7 @@ class RouteValues:
             self._schema = pa.schema(
                 [field_names.with_lookup_case(column, caseless=options.caseless)]
             )
-            if rule.options_used():
+            if rule.options_needing_format():
                 rules, caseless = {name: rule}, options.caseless
                 self._format = RuledColumns(made, rules, self._schema, caseless=caseless)
 
@@ -75,7 +75,7 @@ class RouteValues:
                     for found in chunk.headers or ()
                 ]
             )
-        chunk = self._source.framed_chunk(chunk)
+        chunk = self._source.with_schema_ids_prepended(chunk)
         if self._route.record:
             found = cast("NamedFormat", self._format).names_of_records(chunk.values)
             return Values(found.indices, found.names, {})

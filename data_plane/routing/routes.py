@@ -112,7 +112,7 @@ class Routing:
             return target_of(route, parts) if route.is_by_topic_alone else None
         return None
 
-    def tables_of_topics_without_collisions(self, topics: Sequence[str]) -> Mapping[str, Target]:
+    def tables_of_topics_winning_collisions(self, topics: Sequence[str]) -> Mapping[str, Target]:
         """Return, by topic, the tables that topics alone name.
 
         Of two raw names for one table one is left: that which is the table's own, else the first

@@ -115,7 +115,7 @@ _log = redacted_logger(__name__)
 class TableDeclarations(Protocol):
     """The sink file's settings for a table of this name."""
 
-    def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
+    def source_plan_for_table(self, source: SourcePlan, table: str) -> SourcePlan:
         """Return how its records are read."""
 
     def creation_source_of(self, source: SourcePlan, table: str) -> CreationSource | None:
@@ -221,7 +221,7 @@ class RoutedPlans:
         refused = {name for name in refusals if not self._is_listed(name)}
         for name in sorted({*alone, *wanted_tables, *refused} - tables.keys()):
             if name in alone or not no_creation_reason:
-                tables[name] = self._describe_missing_table(name, source, refusals.get(name))
+                tables[name] = self._missing_routed_table(name, source, refusals.get(name))
         return replace(
             plan,
             source=source,
@@ -249,7 +249,7 @@ class RoutedPlans:
         reasons = [why.reason for start in changes if not start.table for why in start.refused]
         return f"and none is made now: {reasons[0]}" if reasons else ""
 
-    def _describe_missing_table(
+    def _missing_routed_table(
         self, name: str, source: SourcePlan, refusal: str | None
     ) -> RoutedTable:
         """CREATE-1: return a missing table; only the coordinator makes it, if anybody does."""
@@ -311,7 +311,7 @@ class RoutedPlans:
         until_s, known = self._loaded.get(name, (0.0, None))
         now_s = self._now_s()
         if known is None or now_s >= until_s:
-            own = self._declarations.source_plan_of(source, name)
+            own = self._declarations.source_plan_for_table(source, name)
             known = self._lookup.look_up_table(name, own, self._plans.shaping)
             if known.trouble.startswith(TableMissing.code) and self._declarations.recreates_missing:
                 self._loaded.pop(name, None)

@@ -99,7 +99,7 @@ class BatchTables:
         self._suspended = batch.suspended
         self._own = folded_own_table_names(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
-        named = plan.source.routing.tables_of_topics_without_collisions(topics)
+        named = plan.source.routing.tables_of_topics_winning_collisions(topics)
         self._by_topic = {target.table: target.raw for target in named.values()}
         self._routing = plan.source.routing
         self._made = sum(
@@ -151,7 +151,7 @@ class BatchTables:
             return None
         if routed is None:
             which = f"there is no table {target.table}"
-            which = self._remember_reason_or_other(
+            which = self._reason_unless_too_many(
                 which, "there is no table of the name that its route makes"
             )
             return f"{which}, {self._plan.no_creation_reason or NONE_IS_DECLARED}"
@@ -169,14 +169,14 @@ class BatchTables:
             self._new += 1
         self.requested.add(name)
 
-    def _remember_reason_or_other(self, reason: str, otherwise: str) -> str:
+    def _reason_unless_too_many(self, reason: str, otherwise: str) -> str:
         """Return the reason, unless there are too many of them."""
         if reason not in self._named and len(self._named) >= REASONS_MAX:
             return otherwise
         self._named.add(reason)
         return reason
 
-    def require_all_planned(self) -> None:
+    def require_every_table_planned(self) -> None:
         """Raise ``TablesNotPlanned`` if tables are wanted."""
         if self.requested:
             raise TablesNotPlanned(frozenset(self.requested))
@@ -205,7 +205,7 @@ class BatchTables:
         used = routed.raw_name or self._by_topic.get(target.table, owner)
         if target.merge or target.raw == used:
             return ""
-        which = self._remember_reason_or_other(
+        which = self._reason_unless_too_many(
             f"{target.raw} would go", "what its route makes of it would go"
         )
         return f"{which} to {target.table}, which takes {used}: merge = true in the route lets it"
@@ -247,9 +247,9 @@ class NewTable:
     def note_needed_columns(self, chunk: Chunk) -> None:
         """Note what the chunk's records need: all of them wait for the table."""
         self._records += len(chunk.offsets)
-        self._needs.note_whole_chunk_in_need(chunk)
+        self._needs.note_first_record_per_partition(chunk)
         if self._format is not None:
-            chunk = self._source.framed_chunk(chunk)
+            chunk = self._source.with_schema_ids_prepended(chunk)
             bad: Collection[int] = ()
             try:
                 self._format.decode(chunk.values, NOTHING)

@@ -30,9 +30,9 @@ from headgate.data_plane.spark.job import is_one_stage, is_raised_in_task, is_wo
 from headgate.data_plane.spark.session import OpenSession, error_text
 from headgate.data_plane.spark.stages import (
     narrow_to_unmatched,
-    quarantine_writer,
     reconcile_reads_and_writes,
-    with_quarantined,
+    with_rejected,
+    writer_rejecting_unmatched,
 )
 from headgate.data_plane.spark.tasks import (
     RESULT_COLUMNS,
@@ -192,9 +192,9 @@ class SparkBatchWriter:
         """
         if not shares:
             return merge_outcomes(batch, [])
-        return self._write_each_share(partial(write_share, plan), batch, shares, written)
+        return self._write_shares_in_one_job(partial(write_share, plan), batch, shares, written)
 
-    def _write_each_share(
+    def _write_shares_in_one_job(
         self,
         write: Callable[[Batch], BatchOutcome],
         batch: Batch,
@@ -257,9 +257,9 @@ class SparkBatchWriter:
             return outcome
         left = narrow_to_unmatched(batch, unmatched)
         shares = split_into_shares(left, self._session.parallelism)
-        rejected = self._write_each_share(
-            quarantine_writer(plan, batch, unmatched), left, shares, written
+        rejected = self._write_shares_in_one_job(
+            writer_rejecting_unmatched(plan, batch, unmatched), left, shares, written
         )
         if not isinstance(rejected, BatchWritten):
             return rejected
-        return with_quarantined(batch, outcome, rejected, unmatched)
+        return with_rejected(batch, outcome, rejected, unmatched)

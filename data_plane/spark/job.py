@@ -129,7 +129,7 @@ class _Work:
 
 def _packets_without_transform(numbers: Any, work: _Work) -> Any:
     read = stages.share_packing_stage(work.plan, work.batch, work.shares)
-    return _move_tallies_to_observation(
+    return _observe_and_drop_tallies(
         _map_by_stage(numbers, read, stages.with_tally_column(packet_schema(work.plan))), work.seen
     )
 
@@ -140,7 +140,7 @@ def _outcomes_or_packets_with_transform(numbers: Any, work: _Work) -> Any:
     read = stages.share_decoding_stage(plan, batch, work.shares)
     schema = stages.with_tally_column(stages.transform_input_schema(plan))
     rows = apply_transform(
-        _move_tallies_to_observation(_map_by_stage(numbers, read, schema), work.seen), plan
+        _observe_and_drop_tallies(_map_by_stage(numbers, read, schema), work.seen), plan
     )
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
@@ -161,7 +161,7 @@ def to_pyspark_schema(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _move_tallies_to_observation(rows: Any, observation: Any) -> Any:
+def _observe_and_drop_tallies(rows: Any, observation: Any) -> Any:
     """Return the rows without the tallies, which are reported when the job is done.
 
     They are one text: Spark 3.5 hands an observed list to Python as an object of Scala's.

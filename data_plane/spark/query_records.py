@@ -91,7 +91,7 @@ class _Places:
                     "hand the columns of Spark's Kafka source over unchanged",
                 )
         offsets = batch.column("offset").to_numpy()
-        places = self._places_of(batch)
+        places = self._range_indexes_of(batch)
         inside = (
             (places >= 0) & (offsets >= self._batch_begins[places]) & (offsets < self._ends[places])
         )
@@ -118,7 +118,7 @@ class _Places:
         new = offsets >= self._range_begins[places]
         return chunk if new.all() else chunk.filter(new)
 
-    def _places_of(self, batch: pa.RecordBatch) -> Integers:
+    def _range_indexes_of(self, batch: pa.RecordBatch) -> Integers:
         partitions = batch.column("partition").to_numpy()
         topics = batch.column("topic").dictionary_encode()
         codes = topics.indices.to_numpy()

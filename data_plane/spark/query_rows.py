@@ -30,7 +30,10 @@ from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.spark.tasks import drop_zip_importers_and_freeze_gc
 from headgate.data_plane.transform.result_rows import cast_spark_rows
-from headgate.data_plane.transform.spark_types import find_misfits, with_large_arrow_types
+from headgate.data_plane.transform.spark_types import (
+    describe_lossy_conversions,
+    with_large_arrow_types,
+)
 from headgate.data_plane.write.table_outlets import FileOutlets
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 
@@ -114,7 +117,7 @@ class RowsWriter:
             for part, column in self.places.items():
                 batch = batch.append_column(column, values[part])
         elif self._is_keyed:
-            outside = pc.invert(self._flag_within(batch, self.ranges))
+            outside = pc.invert(self._flag_records_within_ranges(batch, self.ranges))
             if found := pc.sum(outside).as_py():
                 first = batch.filter(outside).slice(0, 1)
                 named = ", ".join(
@@ -138,9 +141,9 @@ class RowsWriter:
                 "fill the columns of table.record_columns in the query",
             )
         below = {at: OffsetRange(0, begin) for at, begin in self.trim.items()}
-        return batch.filter(pc.invert(self._flag_within(batch, below)))
+        return batch.filter(pc.invert(self._flag_records_within_ranges(batch, below)))
 
-    def _flag_within(
+    def _flag_records_within_ranges(
         self, batch: pa.RecordBatch, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> pa.Array:
         """Return which rows are of records of these ranges; those that do not say it are of
@@ -204,7 +207,7 @@ def cast_to_table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBat
     for column in batch.schema:
         if column.name in schema.names:
             kind = with_large_arrow_types(column.type)
-            for misfit in find_misfits(kind, schema.field(column.name), column.name):
+            for misfit in describe_lossy_conversions(kind, schema.field(column.name), column.name):
                 raise RowsUnfit(
                     f"column {misfit}",
                     "select the fields of the table in the query, and CAST them to its types",

@@ -84,7 +84,7 @@ class _TablePacking:
         read = pa.ipc.read_record_batch(packet.as_buffer(), self._rows)
         return Numbered(read.drop_columns([RECORD]), np.asarray(read.column(RECORD)))
 
-    def cut_packets(self) -> Iterator[Cut]:
+    def drain_into_packets(self) -> Iterator[Cut]:
         """Yield what waits, rows and their numbers, as packets of one place each."""
         waiting, self.waiting, self.waiting_bytes = self.waiting, [], 0
         for key, rows in self._partitioner.split(pa.Table.from_batches(waiting, self._rows)):
@@ -155,7 +155,7 @@ class Packing:
         return self._open[name]
 
     def _flush(self, table: _TablePacking) -> Iterator[pa.RecordBatch]:
-        for cut in table.cut_packets() if table.waiting else ():
+        for cut in table.drain_into_packets() if table.waiting else ():
             values = [cut.place, table.index, cut.to_packet(), table.sort_key(cut)]
             columns = [
                 pa.array([value], column.type)

@@ -485,7 +485,7 @@ def _with_written_parts(
 # ---------------------------------------------------------------------------------------- rejecting
 
 
-def quarantine_writer(
+def writer_rejecting_unmatched(
     plan: WriterPlan, batch: Batch, unmatched: Mapping[RejectionReason, BitMap64]
 ) -> Callable[[Batch], BatchOutcome]:
     """Return a function that rejects these records of a share of ``narrow_to_unmatched``.
@@ -528,7 +528,7 @@ def narrow_to_unmatched(batch: Batch, unmatched: Mapping[RejectionReason, BitMap
     return replace(batch, ranges=ranges)
 
 
-def with_quarantined(
+def with_rejected(
     batch: Batch,
     written: BatchWritten,
     rejected: BatchWritten,

@@ -162,12 +162,12 @@ class ResultTables:
     def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RoutedRows]:
         """Raise ``TablesNotPlanned``; or as ``convert_batch``, ``rows_until_stop_then_raise``."""
         yield from rows_until_stop_then_raise(batches, self.route_batch)
-        self.require_all_planned()
+        self.require_every_table_planned()
 
-    def require_all_planned(self) -> None:
+    def require_every_table_planned(self) -> None:
         """Raises ``TablesNotPlanned``."""
         if self._only is None:
-            self._batch_tables.require_all_planned()
+            self._batch_tables.require_every_table_planned()
 
     def route_batch(self, batch: pa.RecordBatch) -> Iterator[RoutedRows]:
         """Raise as ``ResultRows.convert_batch``."""

@@ -21,7 +21,7 @@ from headgate.data_plane.batch.record_numbers import Integers, RecordNumbers, fi
 from headgate.data_plane.batch.writer_task_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
 from headgate.data_plane.formats.record_format import Faults
-from headgate.data_plane.transform.spark_types import fits_without_cast, with_large_arrow_types
+from headgate.data_plane.transform.spark_types import is_assignable_type, with_large_arrow_types
 
 RECORD = "_headgate_record"
 """The column that a transform must carry: the record's number in its batch (``RecordNumbers``)."""
@@ -65,7 +65,7 @@ def require_valid_result(result: pa.Schema, plan: WriterPlan, name: str) -> None
                 f"the table's are {', '.join(wanted)}",
             )
         target = wanted[field.name]
-        if not fits_without_cast(with_large_arrow_types(field.type), target.type):
+        if not is_assignable_type(with_large_arrow_types(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
                 "CAST it to the table's type, which also says what happens to misfits",

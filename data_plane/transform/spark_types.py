@@ -70,7 +70,7 @@ def with_large_arrow_types(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def fits_without_cast(source: pa.DataType, target: pa.DataType) -> bool:
+def is_assignable_type(source: pa.DataType, target: pa.DataType) -> bool:
     """Return whether ``source`` (``with_large_arrow_types``) fits one of ``target`` unchanged.
 
     That includes wider numbers, text if Spark has no type for the column (UUID, time, nanoseconds),
@@ -82,9 +82,9 @@ def fits_without_cast(source: pa.DataType, target: pa.DataType) -> bool:
     if pa_types.is_struct(source) and pa_types.is_struct(target):
         return _fits_struct(source, target)
     if _is_list(source) and _is_list(target):
-        return fits_without_cast(source.value_type, target.value_type)
+        return is_assignable_type(source.value_type, target.value_type)
     if pa_types.is_map(source) and pa_types.is_map(target):
-        return fits_without_cast(source.key_type, target.key_type) and fits_without_cast(
+        return is_assignable_type(source.key_type, target.key_type) and is_assignable_type(
             source.item_type, target.item_type
         )
     if pa_types.is_large_string(source):
@@ -104,11 +104,11 @@ def _fits_struct(source: pa.StructType, target: pa.StructType) -> bool:
     return (
         not missing
         and there.keys() <= wanted.keys()
-        and all(fits_without_cast(kind, wanted[name].type) for name, kind in there.items())
+        and all(is_assignable_type(kind, wanted[name].type) for name, kind in there.items())
     )
 
 
-def find_misfits(source: pa.DataType, target: pa.Field, path: str) -> Iterator[str]:
+def describe_lossy_conversions(source: pa.DataType, target: pa.Field, path: str) -> Iterator[str]:
     """Yield what a cast of any value of ``source`` (``with_large_arrow_types``) would leave out
     or guess.
 
@@ -125,19 +125,21 @@ def find_misfits(source: pa.DataType, target: pa.Field, path: str) -> Iterator[s
             yield f"{path}.{names[unknown]}: the table has no such field"
         for child, place in zip(kind, taken, strict=True):
             if place is not None:
-                yield from find_misfits(source.field(place).type, child, f"{path}.{child.name}")
+                yield from describe_lossy_conversions(
+                    source.field(place).type, child, f"{path}.{child.name}"
+                )
     elif _is_list(source) and _is_list(kind):
-        yield from find_misfits(source.value_type, kind.value_field, f"{path}[]")
+        yield from describe_lossy_conversions(source.value_type, kind.value_field, f"{path}[]")
     elif pa_types.is_map(source) and pa_types.is_map(kind):
-        yield from find_misfits(source.key_type, kind.key_field, f"{path} key")
-        yield from find_misfits(source.item_type, kind.item_field, f"{path}[]")
+        yield from describe_lossy_conversions(source.key_type, kind.key_field, f"{path} key")
+        yield from describe_lossy_conversions(source.item_type, kind.item_field, f"{path}[]")
     elif pa_types.is_map(source) and pa_types.is_struct(kind):
         yield f"{path}: a map may have keys that are no fields of {kind}"
-    elif _depends_on_convention(source, target):
+    elif _is_ambiguous_conversion(source, target):
         yield f"{path}: {source} may mean several values of {kind}"
 
 
-def _depends_on_convention(source: pa.DataType, target: pa.Field) -> bool:
+def _is_ambiguous_conversion(source: pa.DataType, target: pa.Field) -> bool:
     """Return whether records' formats read such values by a convention, which is not Spark's."""
     kind = target.type
     if pa_types.is_large_string(source):  # they say base64

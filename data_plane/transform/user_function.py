@@ -115,7 +115,7 @@ class UserFunction:
             given, bad = self._call(rows), dict[int, str]()
         except TransformRaised:
             given, bad = self._call_around_failing_rows(rows)
-        return Given(given, self._flag_records_in_result(given, numbers), bad)
+        return Given(given, self._require_known_unrepeated_records(given, numbers), bad)
 
     def _call_around_failing_rows(
         self, rows: pa.RecordBatch
@@ -158,7 +158,7 @@ class UserFunction:
                 f"{self._name}: {self._error_text(raised)}",
                 "mend it, or the records that it meets; nothing of them was committed",
             )
-        given = self._batches_of(result)
+        given = self._require_arrow_batches(result)
         for each in given:
             self._require_valid_schema(each.schema)
         return given
@@ -167,7 +167,7 @@ class UserFunction:
         shown = self._plan.source.handling.excerpts
         return bounded_error_text(error) if shown else type(error).__name__
 
-    def _batches_of(self, result: Any) -> list[pa.RecordBatch]:
+    def _require_arrow_batches(self, result: Any) -> list[pa.RecordBatch]:
         if isinstance(result, pa.Table):
             empty = rows_from_python([], result.schema)
             return [each for each in result.to_batches() if each.num_rows] or [empty]
@@ -186,7 +186,9 @@ class UserFunction:
         (require_routable if routed else require_valid_result)(schema, self._plan, self._name)
         self._valid = schema
 
-    def _flag_records_in_result(self, given: Sequence[pa.RecordBatch], numbers: Integers) -> Flags:
+    def _require_known_unrepeated_records(
+        self, given: Sequence[pa.RecordBatch], numbers: Integers
+    ) -> Flags:
         """Return which of the numbers are in the result. Raises ``TransformFailed``."""
         order = np.argsort(numbers, kind="stable")
         known, counts = numbers[order], np.zeros(len(numbers), np.int64)

@@ -46,7 +46,7 @@ from headgate.data_plane.write.decode import columns_from_value, unknown_field_f
 from headgate.data_plane.write.delete_marking import (
     MarkedDeletes,
     array_where,
-    find_timeless_records,
+    find_records_without_timestamp,
 )
 from headgate.data_plane.write.table_outlets import TableFiles
 from headgate.kafka.record_fetch import Chunk
@@ -237,12 +237,12 @@ class ChangeReader:
         return pa.RecordBatch.from_arrays([*columns.values()], schema=rows.schema)
 
     def _read_unshaped(self, chunk: Chunk) -> Read:
-        chunk = self._source.framed_chunk(chunk)
+        chunk = self._source.with_schema_ids_prepended(chunk)
         opened, at, bad = self._unwrap(chunk)
         upserts, faults = opened.operations == Operation.UPSERT, Faults()
         keys = self._deleted_keys(chunk, opened, at, faults)
         rows = self._null_unavailable_and_note_row_faults(
-            _rows_with_nulls_unless(opened.rows, upserts), opened.before, upserts, faults
+            _null_rows_except(opened.rows, upserts), opened.before, upserts, faults
         )
         records, stays = _records_at(chunk, at), upserts
         deletes = opened.operations == Operation.DELETE
@@ -251,7 +251,7 @@ class ChangeReader:
             rows = marks.with_values_of_deleted_rows(rows, opened.rows, records, deletes)
             stays = upserts | deletes
         added, reasons = self._record_columns.build_columns_and_bad_rows(records)
-        of_records = _rows_with_nulls_unless(pa.RecordBatch.from_pydict(added), stays)
+        of_records = _null_rows_except(pa.RecordBatch.from_pydict(added), stays)
         filled = {
             **dict(zip(rows.schema.names, rows.columns, strict=True)),
             **dict(zip(of_records.schema.names, of_records.columns, strict=True)),
@@ -265,7 +265,7 @@ class ChangeReader:
                 filled[name] = array_where(deletes, keys[f"{_KEY}{name}"], filled[name])
         if self._changes.history:
             reasons = {
-                **find_timeless_records(records, self._source.record_columns["timestamp"]),
+                **find_records_without_timestamp(records, self._source.record_columns["timestamp"]),
                 **reasons,
             }
         parts = {
@@ -330,7 +330,7 @@ class ChangeReader:
     def ignored_field_counts(self) -> Mapping[str, int]:
         """Return in how many records there are fields that become no column, by their paths."""
         return (
-            self.missing_columns.record_count_by_joined_paths(
+            self.missing_columns.label_count_with_ignored_fields(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -431,7 +431,7 @@ def _flags_of_all_but(count: int, places: Iterable[int]) -> Flags:
     return result
 
 
-def _rows_with_nulls_unless(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+def _null_rows_except(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
     """Return the rows with nothing in all but some of them."""
     unset = ~some
     if not unset.any() or not any(

@@ -83,7 +83,7 @@ class Evolution:
         ids = (column.field_id for column in self.columns.fields if column.name in key)
         return replace(self, identifying=self.identifying.union(ids))
 
-    def without_optional_identifiers(self, wanted: Struct) -> Struct:
+    def with_identifiers_kept_required(self, wanted: Struct) -> Struct:
         """Return the columns, of which those that identify rows are required (SCHEMA-5).
 
         No table makes them optional: a proposal of that would be answered, and made, for ever.
@@ -182,7 +182,7 @@ class MissingColumns:
 
     def _possible_columns_noting_ignored(self, wanted: Struct) -> Struct | None:
         """Ignore what becomes no column, and return the rest; ``None`` when that was all."""
-        wanted = self._evolution.without_optional_identifiers(wanted)
+        wanted = self._evolution.with_identifiers_kept_required(wanted)
         growth = grow_columns(self._evolution.columns, wanted, self._past)
         if growth.refused:
             self._ignore_paths(refusal.path for refusal in growth.refused)
@@ -242,13 +242,13 @@ class MissingColumns:
         refused = grow_columns(there, wanted, self._past).refused
         return columns_without(wanted, [refusal.path for refusal in refused])
 
-    def note_whole_chunk_in_need(self, chunk: Chunk) -> None:
+    def note_first_record_per_partition(self, chunk: Chunk) -> None:
         """Note the first record of each partition, as one that needs something."""
         places, rows = np.unique(chunk.places, return_index=True)
         if len(places):
             self._note_needs_of_rows(chunk, rows.tolist(), Struct())
 
-    def record_count_by_joined_paths(self, record_count: int) -> Mapping[str, int]:
+    def label_count_with_ignored_fields(self, record_count: int) -> Mapping[str, int]:
         """Return the count under one text, which joins all fields that become no column."""
         paths = ", ".join(sorted(map(dotted_path, self._finder.ignored)))
         return {paths: record_count} if record_count and paths else {}

@@ -120,7 +120,7 @@ class RowDecoder:
         That is the joined paths of fields that become no column, or ``x, where it does not fit``.
         """
         result = (
-            self.missing_columns.record_count_by_joined_paths(
+            self.missing_columns.label_count_with_ignored_fields(
                 self._watched.record_count_with_ignored_fields
             )
             if self.missing_columns is not None
@@ -176,9 +176,9 @@ class RowDecoder:
             read = read_around_poison(chunk, self._clear_schema, self._read_checked)
         except StopBefore as error:
             self._rejected.note_stop(error)
-            return self._decoded_without_rows(chunk)
+            return self._empty_decoded(chunk)
         if self.missing_columns:
-            return self._decoded_without_rows(chunk)
+            return self._empty_decoded(chunk)
         for bad, error_class in read.bad:
             self._rejected.reject_bad(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
@@ -205,7 +205,7 @@ class RowDecoder:
         places, offsets = records.places[wanted], records.offsets[wanted]
         return Decoded(shape.hide_values(rows), places, offsets, records)
 
-    def _decoded_without_rows(self, chunk: Chunk) -> Decoded:
+    def _empty_decoded(self, chunk: Chunk) -> Decoded:
         nowhere = np.empty(0, np.int64)
         return Decoded(rows_from_python([], self._schema), nowhere, nowhere, chunk)
 
@@ -215,7 +215,7 @@ class RowDecoder:
         Notes which columns the records need, and counts the values that become null. Raises
         ``UnknownField`` and ``IncompatibleValue`` where the settings say to stop.
         """
-        chunk = self._source.framed_chunk(chunk)
+        chunk = self._source.with_schema_ids_prepended(chunk)
         values: Mapping[int, str] = {}
         left = np.arange(len(chunk.offsets), dtype=np.int64)
         try:

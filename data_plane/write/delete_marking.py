@@ -96,7 +96,7 @@ def array_where(condition: Flags, if_true: pa.Array, if_false: pa.Array) -> pa.A
     return pa.concat_arrays([if_true, if_false]).take(pa.array(places))
 
 
-def find_timeless_records(records: Chunk, column: str) -> dict[int, str]:
+def find_records_without_timestamp(records: Chunk, column: str) -> dict[int, str]:
     """Return which records cannot be versions: nothing tells from when these are valid (KEY-15)."""
     why = f"{column}: {_NO_TIME}, and a version is valid from one"
     return dict.fromkeys(np.flatnonzero(records.timestamps < 0).tolist(), why)

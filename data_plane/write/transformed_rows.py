@@ -64,9 +64,9 @@ class TransformedRows:
         self._count_left_out(decoded.places[~given.kept])
         self._route_and_write_rows(decoded.chunk, given.batches)
 
-    def require_all_planned(self) -> None:
+    def require_every_table_planned(self) -> None:
         """Raises ``TablesNotPlanned``."""
-        self._results.require_all_planned()
+        self._results.require_every_table_planned()
 
     def _record_numbers_of(self, places: Integers, offsets: Integers) -> Integers:
         return self._numbering.numbers_of_records(self._partitions, places, offsets)
@@ -89,7 +89,7 @@ class TransformedRows:
     def _route_and_write_rows(self, chunk: Chunk, batches: Sequence[pa.RecordBatch]) -> None:
         """Write rows to their tables; once a record stops the sink, look for others (BATCH-2)."""
         unmatched: dict[RejectionReason, BitMap64] = {}
-        for some in self._route_batches(batches):
+        for some in self._route_batches_noting_stops(batches):
             if isinstance(some, Unmatched):
                 found = bitmap_of(pa.array(some.numbers))
                 unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
@@ -107,7 +107,9 @@ class TransformedRows:
         sorted_places, offsets = self._numbering.locate_records(numbers)
         return self._places[sorted_places], offsets
 
-    def _route_batches(self, batches: Sequence[pa.RecordBatch]) -> Iterator[RoutedRows]:
+    def _route_batches_noting_stops(
+        self, batches: Sequence[pa.RecordBatch]
+    ) -> Iterator[RoutedRows]:
         for batch in batches:
             try:
                 yield from self._results.route_batch(batch)

@@ -202,7 +202,7 @@ class BatchRows:
 
     def add_chunk(self, chunk: Chunk) -> None:
         """Take a chunk. Raises what ``rejected`` raises about records that become no rows."""
-        chunk = self._prefilter.take_rowless_out(chunk)
+        chunk = self._prefilter.count_and_take_rowless_out(chunk)
         if self._only is not None:
             # The fast path: no split, no copy, no waiting, and no call more for a chunk.
             self._get_or_open_table(self._only, self._plan).decoder.add_chunk(
@@ -221,9 +221,9 @@ class BatchRows:
         if self._only is not None:
             self._get_or_open_table(self._only, self._plan)
             if self._transformed is not None:
-                self._transformed.require_all_planned()
+                self._transformed.require_every_table_planned()
             return
-        self._tables.require_all_planned()
+        self._tables.require_every_table_planned()
         for _, table in sorted(self._open.items()):
             self._decode_table(table)
 

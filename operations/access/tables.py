@@ -25,7 +25,12 @@ from headgate.control_protocol.table_history import History
 from headgate.coordinator.recovery import record_to_resume_from
 from headgate.operations.status.report import MEND_TABLES
 from headgate.runtime.dropped_table_detection import require_table_never_filled_before
-from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, open_tables_read_only
+from headgate.runtime.sink_tables import (
+    Answer,
+    SinkTables,
+    TableAtRest,
+    open_tables_creating_nothing,
+)
 
 
 @contextmanager
@@ -34,7 +39,7 @@ def open_tables_for_reading(settings: SinkSettings) -> Iterator[SinkTables]:
 
     Raises what opening that one raises; ``TableMissing`` without one.
     """
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         assert tables.reader is not None, "opened here, so that the caller need not expect errors"
         yield tables
 
@@ -62,7 +67,7 @@ def open_tables_for_claim(
 ) -> Iterator[tuple[PrimaryTable, AllSecondaryTables]]:
     """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
-        open_tables_read_only(settings) as tables,
+        open_tables_creating_nothing(settings) as tables,
         closing(tables.open_primary()) as primary,
         closing(tables.open_secondaries()) as secondaries,
     ):
@@ -72,7 +77,7 @@ def open_tables_for_claim(
 @contextmanager
 def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
     """Yield the sink's table alone."""
-    with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
+    with open_tables_creating_nothing(settings) as tables, closing(tables.open_primary()) as table:
         yield table
 
 
@@ -111,7 +116,7 @@ def find_start_error_of_table(settings: SinkSettings) -> HeadgateError | None:
     from headgate.runtime.start_checks import require_creatable_table  # imports pandas
 
     try:
-        with open_tables_read_only(settings) as tables:
+        with open_tables_creating_nothing(settings) as tables:
             tables.require_fit_table()
     except TableMissing:
         if missing := find_start_error_of_missing_table(settings):
@@ -163,7 +168,7 @@ def _open_own_among(
 
 
 @contextmanager
-def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTables]:
+def open_every_routed_table(tables: SinkTables, history: History) -> Iterator[OpenedTables]:
     """Yield, by name, the sink's existing tables, and those of former routes in the ledger.
 
     A table that shares only the name, and neither UUID nor the sink's tag, belongs to somebody
@@ -171,7 +176,9 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
     """
     opened, unread = dict[str, TableAtRest](), dict[str, HeadgateError]()
     with ExitStack() as opening:
-        for name, answer in open_tagged_and_known_tables(tables, names_in_ledger(tables, history)):
+        for name, answer in open_tagged_and_known_tables(
+            tables, routed_tables_in_ledger(tables, history)
+        ):
             if isinstance(answer, HeadgateError):
                 unread[name] = answer
                 continue
@@ -181,15 +188,15 @@ def open_every_table(tables: SinkTables, history: History) -> Iterator[OpenedTab
         yield OpenedTables(opened, unread)
 
 
-def open_tables_one_by_one(
+def open_routed_tables_one_by_one(
     tables: SinkTables, history: History, named: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
-    """Yield the tables of ``open_every_table``, and those that are ``named``, with their names.
+    """Yield the tables of ``open_every_routed_table``, and those ``named``, with their names.
 
     Each is closed before the next is opened, since a reader may hold a connection. An error is that
     of one table.
     """
-    sure = names_in_ledger(tables, history)
+    sure = routed_tables_in_ledger(tables, history)
     own = names_of_primary_and_quarantine(tables)
     names = {*(tables.find_tables_that_routes_can_name() - own), *sure, *named}
     for name, answer in _open_own_among(tables, names, sure.union(named)):
@@ -201,7 +208,7 @@ def open_tables_one_by_one(
                 yield name, answer
 
 
-def names_in_ledger(tables: SinkTables, history: History) -> set[str]:
+def routed_tables_in_ledger(tables: SinkTables, history: History) -> set[str]:
     """Return the tables that the ledger has decided for, and those with pending commits."""
     pending = (pending_commit.table for pending_commit in _pending_commits(history))
     return {

@@ -37,9 +37,9 @@ from headgate.operations.access.kafka_connection import (
     which_topics_are_compacted,
 )
 from headgate.operations.access.tables import (
-    names_in_ledger,
-    open_every_table,
+    open_every_routed_table,
     open_tables_for_audit,
+    routed_tables_in_ledger,
 )
 from headgate.operations.audit.expired_rows import ExpiredRecords
 from headgate.operations.audit.files import (
@@ -47,7 +47,7 @@ from headgate.operations.audit.files import (
     check_row_count,
     count_files_of_unknown_sinks,
     find_files_of_other_sinks,
-    find_untold_offsets_by_file,
+    find_unattributed_offsets_by_file,
     live_row_count,
 )
 from headgate.operations.audit.keyed_tables import (
@@ -72,14 +72,14 @@ from headgate.operations.audit.source_compare import (
     check_shared_rows,
     check_skipped_and_quarantined,
     compare_partition,
-    count_query_commits_off_ranges,
     count_rows_of_all_sinks,
+    count_stateful_query_commits,
     describe_totals,
     find_comparable_ranges_and_unproven,
+    find_lowest_read_offsets,
     find_missing_records,
-    find_offsets_moved_past,
-    find_offsets_never_read_below,
     find_offsets_rewound_by_operator,
+    find_offsets_skipped_by_moves,
     find_sink_start_offsets,
     topics_of_other_sinks,
 )
@@ -105,7 +105,7 @@ from headgate.operations.audit.table_records import (
 from headgate.operations.status.held_partitions import (
     HeldPartition,
     describe_held_partitions,
-    held_partitions_of_topics,
+    find_held_partitions_of_unchanged_topics,
 )
 from headgate.operations.status.returned_connector import (
     describe_commits_since_takeover,
@@ -161,7 +161,7 @@ def audit(
     raise AssertionError("the last try returns or raises")
 
 
-def _records_are(number: int) -> str:
+def _source_records_are(number: int) -> str:
     return count_of(number, "record of the source is", "records of the source are")
 
 
@@ -234,7 +234,7 @@ class SinkAudit:
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._note_deleted_rows(self._history)
         self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
-        self._free_rows = count_query_commits_off_ranges(self._history)
+        self._free_rows = count_stateful_query_commits(self._history)
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
@@ -355,7 +355,7 @@ class SinkAudit:
         )
         ends = without_query_offset(record.offsets)  # QUERY-15
         spans = {at: (began.get(at), end) for at, end in sorted(ends.items())}
-        self._begins = find_offsets_never_read_below(self._history, began)
+        self._begins = find_lowest_read_offsets(self._history, began)
         seen = self._scan_secondaries(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps_rejected_records:
             quarantine = check_quarantine(
@@ -387,7 +387,7 @@ class SinkAudit:
         source = (
             self._read_and_replay_source(record, spans, seen) if with_source else SourceEvidence()
         )
-        self._held = held_partitions_of_topics(settings, record, source.topics)
+        self._held = find_held_partitions_of_unchanged_topics(settings, record, source.topics)
         if not self._many:  # rows of a sink's one table expire (EXPIRY-1)
             self._aged = ExpiredRecords(settings, self._reader, self._history, record.topic_ids)
         lost, readable = list[Finding](), self._quarantine_if_read
@@ -508,7 +508,7 @@ class SinkAudit:
                     self._files, self._history, self._settings.name
                 ),
                 only_topic=topic,
-                untold_below=find_untold_offsets_by_file(
+                untold_below=find_unattributed_offsets_by_file(
                     self._files, self._history, self._settings.name
                 ),
             )
@@ -554,7 +554,7 @@ class SinkAudit:
                 "tables.record_columns does not name topic, partition and offset: only counts can "
                 "be compared, not single records"
             )
-        with open_every_table(self._tables, self._history) as tables:
+        with open_every_routed_table(self._tables, self._history) as tables:
             self._unread = dict(tables.unread)
             self._examine_secondaries(tables.tables, columns, seen, record)
         return seen if columns else None
@@ -574,7 +574,7 @@ class SinkAudit:
         tables = {name: table for name, table in tables.items() if name not in self._unread}
         # A table that no retained commit decides for was filled by one that has expired.
         absent = sorted(
-            {*names_in_ledger(self._tables, self._history), *self._unread} - tables.keys()
+            {*routed_tables_in_ledger(self._tables, self._history), *self._unread} - tables.keys()
         )
         self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._find_expired_undelivered(record)
@@ -663,7 +663,7 @@ class SinkAudit:
                     | find_files_of_other_sinks(table.files, history, self._settings.name).keys(),
                     on_progress=self._on_progress,
                     into=seen,
-                    untold_below=find_untold_offsets_by_file(
+                    untold_below=find_unattributed_offsets_by_file(
                         table.files, history, self._settings.name
                     ),
                 )
@@ -752,7 +752,7 @@ class SinkAudit:
         )
         for name, mark in marks.items():
             try:
-                places = quarantine.replayable_places_for_table(name)
+                places = quarantine.places_for_table(name)
             except RetryLater:
                 raise
             except HeadgateError as error:  # a column that people renamed
@@ -807,7 +807,7 @@ class SinkAudit:
         seen: TableRecords | None,
     ) -> SourceEvidence:
         """Replay the topics of keyed tables, and compare the others record by record."""
-        self._keyed.moved_past = find_offsets_moved_past(self._history, self._allowed)
+        self._keyed.moved_past = find_offsets_skipped_by_moves(self._history, self._allowed)
         keyed_spans = {
             at: span for at, span in spans.items() if self._keyed.may_take_topic(at.topic)
         }
@@ -886,7 +886,7 @@ class SinkAudit:
             what = "asked" if self._keyed.is_single_keyed_table else "compared"
             self._unproven.append(f"the source was not {what}: {error.message}")
             return SourceEvidence()
-        missing = find_offsets_moved_past(self._history, self._allowed)
+        missing = find_offsets_skipped_by_moves(self._history, self._allowed)
         for at in ranges:
             log, span = source.topics[at.topic].partitions[at.partition], ranges[at]
             expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
@@ -909,7 +909,7 @@ class SinkAudit:
 
     def _conclude_missing_and_keyed_records(self, lost: list[Finding]) -> None:
         self._harmless = (
-            self._keyed.passed_over_record_count
+            self._keyed.explained_skip_count
         )  # the source shows that they are rows of no table
         self._explain_missing_records(lost)
         self._report_refused_records()
@@ -935,10 +935,10 @@ class SinkAudit:
         missing = sum(partition.lost or 0 for partition in self._partitions)
         surplus, expired, untold = self._compare_absent_with_expired()
         if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
-            self._unproven.append(f"{_records_are(missing)} in no table that is there")
+            self._unproven.append(f"{_source_records_are(missing)} in no table that is there")
             return
         if missing and self._free_rows:  # QUERY-15
-            self._unproven.append(f"{_records_are(missing)} without a row of their own")
+            self._unproven.append(f"{_source_records_are(missing)} without a row of their own")
             return
         skipped = max(0, self._skipped_record_count - self._harmless)
         reasons = (
@@ -964,11 +964,11 @@ class SinkAudit:
             )
         elif missing > explained:
             self._findings += lost
-            text = f"{_records_are(missing)} absent, and {', '.join(why)}"
+            text = f"{_source_records_are(missing)} absent, and {', '.join(why)}"
             self._remarks += [f"{text}: nothing tells which"] if why else []
             return
         if missing:
-            text = f"{_records_are(missing)} absent, and {', '.join(why)}"
+            text = f"{_source_records_are(missing)} absent, and {', '.join(why)}"
             self._unproven.append(text)
 
     def _compare_absent_with_expired(self) -> _ExpiryGap:
@@ -1047,7 +1047,7 @@ class SinkAudit:
             )
         whole = (
             self._history.complete
-            and self._skipped_record_count <= self._keyed.passed_over_record_count
+            and self._skipped_record_count <= self._keyed.explained_skip_count
         )
         (self._remarks if whole else self._unproven).extend(unproven)
 

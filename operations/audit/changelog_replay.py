@@ -541,7 +541,7 @@ def ends_of_doubtful_deletes(
     ranges: Mapping[TopicPartition, OffsetRange],
 ) -> Mapping[int, int]:
     """Return, by the source's number, below which offset nothing tells what deletes did."""
-    doubtful = reader.end_offsets_of_former_delete_choice()
+    doubtful = reader.end_offsets_of_former_on_delete()
     if doubtful is Anywhere.ANYWHERE:
         return {source: ranges[at].end for source, at in sources.items()}
     return {source: doubtful[at] for source, at in sources.items() if at in doubtful}

@@ -124,7 +124,7 @@ def count_files_of_unknown_sinks(files: list[LiveFile], history: History, own: S
     return sum(sink is None for sink in _sink_of_each_data_file(files, history, own).values())
 
 
-def find_untold_offsets_by_file(
+def find_unattributed_offsets_by_file(
     files: list[LiveFile], history: History, own: SinkName
 ) -> Mapping[str, Mapping[TopicPartition, int]]:
     """Return files that somebody brought in an expired snapshot, though not into a sink's folder,

@@ -136,7 +136,7 @@ def check_deleted_rows(
     return conclusions
 
 
-def check_live_rows(history: History, live_rows: int) -> Conclusions:
+def check_live_row_count(history: History, live_rows: int) -> Conclusions:
     """Check that as many rows are live as the commits inserted and did not delete (KEY-10)."""
     conclusions = Conclusions()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
@@ -346,7 +346,7 @@ class KeyedTables:
         else:
             self._add_conclusions(name, Conclusions(unproven=[DELETES_UNKNOWN]))
         if not self.settings.changes.history:  # whose rows are counted as appended ones are
-            self._add_conclusions(name, check_live_rows(history, live_row_count(files)))
+            self._add_conclusions(name, check_live_row_count(history, live_row_count(files)))
 
     def examine_keys(self, table: AuditedTable) -> None:
         """Read the keys of a table's live rows, unless files of it are damaged.
@@ -481,7 +481,7 @@ class KeyedTables:
         return offsets
 
     @property
-    def passed_over_record_count(self) -> int:
+    def explained_skip_count(self) -> int:
         """How many records the sink passed over as they are."""
         results = [table.result for table in self.tables.values() if table.result]
         groups = {id(others): others for others in self.others.values()}
@@ -495,7 +495,7 @@ class KeyedTables:
 
         ``skipped_record_count``: records that the sink skipped.
         """
-        unexplained = skipped_record_count - self.passed_over_record_count
+        unexplained = skipped_record_count - self.explained_skip_count
         for name, table in sorted(self.tables.items()):
             if table.result is None:
                 self._add_conclusions(name, Conclusions(unproven=[self.unproven_if_not_replayed]))

@@ -277,7 +277,7 @@ def _last_records_and_unordered_keys(records: pa.Table, known: Sources) -> tuple
     """Return the last record of each key, and which keys have records without an order."""
     high, low = _hash_words_of(records)
     sources, offsets = _to_numpy(records, SOURCE), _to_numpy(records, OFFSET)
-    order = np.lexsort((offsets, sources, known.cohorts_of(sources), low, high))
+    order = np.lexsort((offsets, sources, known.partition_cohorts_of(sources), low, high))
     high, low, sources = high[order], low[order], sources[order]
     same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     chosen = np.append(~same, True)[: len(order)]

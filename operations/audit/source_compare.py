@@ -25,7 +25,7 @@ from headgate.operations.audit.table_records import EXAMPLES_MAX, SeenOffsets, T
 EVERYTHING = 2**63
 
 
-def count_query_commits_off_ranges(history: History) -> int:
+def count_stateful_query_commits(history: History) -> int:
     """Return how many commits of a Spark query hold rows that are not one or none per offset.
 
     What such a query makes of its records, and in which batch, is its own: it remembers (QUERY-15).
@@ -76,7 +76,7 @@ def _is_first_claim(record: CommitRecord) -> bool:
     return record.is_claim and record.transaction.epoch == 1
 
 
-def find_offsets_never_read_below(
+def find_lowest_read_offsets(
     history: History, began: Mapping[TopicPartition, int | None]
 ) -> dict[TopicPartition, int]:
     """Return the offsets below which the sink has read nothing, so that rows there are others'.
@@ -91,7 +91,7 @@ def find_offsets_never_read_below(
     }
 
 
-def find_offsets_moved_past(
+def find_offsets_skipped_by_moves(
     history: History, moves: Sequence[OffsetMove]
 ) -> dict[TopicPartition, BitMap64]:
     """Return offsets that these moves skipped, and that no later commit covered."""

@@ -411,9 +411,7 @@ def find_late_deliveries(
     untold = [pending_commit for pending_commit, is_so in known.items() if is_so is None]
     live = _scan_live_records_if_readable(reader, columns) if untold and columns else TableRecords()
     came |= {pending_commit for pending_commit, is_so in known.items() if is_so}
-    came |= {
-        d for d in untold if columns and _is_known_to_have_rows_of(secondary, d, columns, live)
-    }
+    came |= {d for d in untold if columns and _has_all_rows_of(secondary, d, columns, live)}
     together = {
         pending_commit.transaction for pending_commit in came
     }  # one call brings all of a transaction
@@ -438,7 +436,7 @@ def _scan_live_records_if_readable(reader: TableReader, columns: Columns) -> Tab
         return TableRecords()
 
 
-def _is_known_to_have_rows_of(
+def _has_all_rows_of(
     secondary: TableAtRest,
     pending_commit: PendingCommit,
     columns: Columns,

@@ -60,7 +60,7 @@ class SeenOffsets:
         """Count the rows of one file; ``offsets`` has no nulls. Nobody knows who brought those
         below ``untold_below``."""
         if untold_below:
-            offsets = self._count_untold_and_return_others(offsets, untold_below)
+            offsets = self._drop_and_count_unattributed_repeats(offsets, untold_below)
         if self.begin:
             is_before = pc.less(offsets, self.begin)
             before = offsets.filter(is_before)
@@ -81,7 +81,9 @@ class SeenOffsets:
         self.twice += inside + len(again)
         self.offsets |= fresh
 
-    def _count_untold_and_return_others(self, offsets: pa.Int64Array, below: int) -> pa.Int64Array:
+    def _drop_and_count_unattributed_repeats(
+        self, offsets: pa.Int64Array, below: int
+    ) -> pa.Int64Array:
         """Count repeated rows among files of nobody; what others repeat is counted as ever."""
         is_untold = pc.less(offsets, below)
         untold = offsets.filter(is_untold)

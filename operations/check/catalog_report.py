@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.operations.check.check import Check, Questions, State
 from headgate.operations.check.table import NotChecked
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 from headgate.tables.iceberg.catalog_trial import CatalogTrial
 from headgate.tables.storage.store_write_check import require_writable_store
 
@@ -65,11 +65,11 @@ def _open_and_describe_trial(
 
     Raises ``NotChecked``.
     """
-    tables = stack.enter_context(open_tables_read_only(settings))
+    tables = stack.enter_context(open_tables_creating_nothing(settings))
     catalog = tables.require_catalog_format().catalog
     namespace = settings.table.identifier.rpartition(".")[0]
     trial = CatalogTrial(catalog, namespace, f"headgate_check_{secrets.token_hex(4)}")
-    if not trial.may_have_namespace():
+    if not trial.namespace_exists_or_unknown():
         raise NotChecked(
             f"namespace {namespace} is not there, and a trial makes none: create it, or name "
             "another one in table.identifier"
@@ -80,7 +80,7 @@ def _open_and_describe_trial(
 
 def _create_scratch_tables(trial: CatalogTrial) -> str:
     try:
-        location = trial.create_tables_and_locate()
+        location = trial.create_scratch_tables()
     except MissingRights as error:
         raise NotChecked(
             f"{error.message}; so nothing else is tried: run it with a principal that may create "
@@ -137,7 +137,7 @@ def _check_file_write(trial: CatalogTrial) -> str:
 
 
 def _check_first_claim(trial: CatalogTrial) -> str:
-    trial.make_first_claim()
+    trial.require_first_claim_kept()
     return "one commit with a snapshot, its properties, a branch and a tag; all came back as sent"
 
 

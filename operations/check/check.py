@@ -113,7 +113,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     For a role other than the sink's, only the rights that it needs are asked.
     """
     if role is not Role.SINK:
-        return _check_as_role(settings, RIGHTS[role])
+        return _check_rights_of_role(settings, RIGHTS[role])
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
     cluster = ask_about_brokers(questions, settings)
@@ -169,7 +169,7 @@ def _ask_about_table(questions: Questions, table: TableCheck, settings: SinkSett
     well = questions.are_asked_and_not_wrong("table")
     if well and table.has_catalog:
         questions.ask("catalog rights", table.check_rights)
-    if well and table.has_table:
+    if well and table.has_found_table:
         questions.ask("columns", table.check_columns)
         if table.has_catalog:
             if settings.table.key and questions.are_asked_and_not_wrong("columns"):
@@ -196,7 +196,7 @@ def _ask_about_writer(questions: Questions, table: TableCheck, settings: SinkSet
     """Ask about what writes files, and what a participant serves beside it."""
     questions.ask("writer", lambda: _check_writer(settings))
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
-        questions.ask("http", lambda: _check_http(settings))
+        questions.ask("http", lambda: _check_http_and_telemetry(settings))
     on_spark = settings.spark.is_writer and questions.are_asked_and_not_wrong("writer")
     if on_spark and questions.are_asked_and_not_wrong("storage"):
         questions.ask("executors", table.check_executors)
@@ -228,7 +228,7 @@ def _ask_about_stored_state(questions: Questions, table: TableCheck) -> None:
         questions.ask("stored offsets", table.check_stored_offsets)
 
 
-def _check_as_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
+def _check_rights_of_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
     questions = Questions(settings)
     questions.ask("settings", lambda: _describe_settings(settings))
     cluster = ask_about_brokers(questions, settings)
@@ -505,7 +505,7 @@ def _check_spark_connect_server(remote: str) -> str:
     return f"Spark Connect: {host}:{port} accepts connections"
 
 
-def _require_reachable_master(master: str) -> None:
+def _require_reachable_standalone_master(master: str) -> None:
     """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
     if not master.startswith("spark://"):
         return
@@ -529,7 +529,7 @@ def find_connect_error(host: str, port: str) -> Exception | None:
     return None
 
 
-def _check_http(settings: SinkSettings) -> str:
+def _check_http_and_telemetry(settings: SinkSettings) -> str:
     """Ask what a participant asks before it serves its state or sends metrics."""
     require_telemetry_libraries(settings.telemetry)
     if settings.http.listen:
@@ -557,6 +557,6 @@ def _check_spark_writer(spark: SparkSettings) -> str:
                 "pip install 'headgate[spark-connect]'",
             )
         return _check_spark_connect_server(spark.remote)
-    _require_reachable_master(spark.master or spark.conf.get("spark.master", ""))
+    _require_reachable_standalone_master(spark.master or spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

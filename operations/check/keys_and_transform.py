@@ -37,7 +37,7 @@ from headgate.operations.access.kafka_connection import (
 from headgate.operations.access.tables import names_of_primary_and_quarantine
 from headgate.operations.check.table import NotChecked
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import open_tables_read_only, require_catalog
+from headgate.runtime.sink_tables import open_tables_creating_nothing, require_catalog
 from headgate.runtime.start_checks import require_markable_table_if_marking
 from headgate.runtime.write_planning import record_columns_by_part, shaping_of
 from headgate.tables.iceberg.upsert.key_property import key_property_text, require_same_key
@@ -55,7 +55,7 @@ def check_key(settings: SinkSettings, table: Table | None) -> str:
     """
     key = settings.table.key
     if table is not None:
-        require_fit_key(settings, settings.table.identifier, key, table)
+        require_table_fillable_by_key(settings, settings.table.identifier, key, table)
     return "; ".join([f"by {', '.join(key)}", *describe_marking_deletes(settings)])
 
 
@@ -76,7 +76,7 @@ def check_keys(settings: SinkSettings) -> str:
     telling = [name for name in known if routing.table_of_topic(name) is None]
     require_catalog(settings)
     try:
-        with open_tables_read_only(settings) as tables:
+        with open_tables_creating_nothing(settings) as tables:
             if telling:
                 there = tables.find_tables_that_routes_can_name() - names_of_primary_and_quarantine(
                     tables
@@ -91,17 +91,19 @@ def check_keys(settings: SinkSettings) -> str:
                     unread.append(answer)
                 else:
                     key = routing.key_of(name)
-                    require_fit_key(settings, name, key, cast("Any", answer.reader).table)
+                    require_table_fillable_by_key(
+                        settings, name, key, cast("Any", answer.reader).table
+                    )
             for error in unread:
                 raise error
     except TableMissing:  # the catalog has no database yet, and so no table
         pass
     notes = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
     notes += describe_marking_deletes(settings)
-    return "; ".join([*notes, *_describe_keyed_topics(settings, telling)])
+    return "; ".join([*notes, *_describe_topics_naming_keyed_tables(settings, telling)])
 
 
-def _describe_keyed_topics(settings: SinkSettings, topics: list[str]) -> list[str]:
+def _describe_topics_naming_keyed_tables(settings: SinkSettings, topics: list[str]) -> list[str]:
     """What a person should know of topics whose records name keyed tables."""
     if not topics:
         return []
@@ -130,7 +132,9 @@ def describe_marking_deletes(settings: SinkSettings) -> list[str]:
     return [f"{told} (in PostgreSQL: REPLICA IDENTITY FULL); records without a value say nothing"]
 
 
-def require_fit_key(settings: SinkSettings, name: str, key: tuple[str, ...], table: Table) -> None:
+def require_table_fillable_by_key(
+    settings: SinkSettings, name: str, key: tuple[str, ...], table: Table
+) -> None:
     """Raise ``KeyUnfit``, ``KeyChanged`` or ``DeletesChanged`` where a commit would."""
     schema = table.schema()
     try:
@@ -203,7 +207,7 @@ def _infer_result_columns(plan: WriterPlan) -> list[str]:
 def _transform_plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.columns_by_part())
     tables = settings.tables
-    with open_tables_read_only(settings) as opened:
+    with open_tables_creating_nothing(settings) as opened:
         plan = opened.plan_writes(source)
     if not tables:
         return plan

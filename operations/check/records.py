@@ -21,7 +21,7 @@ from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM
 from headgate.data_plane.formats.format_registry import ValueOptions, create_record_format
 from headgate.data_plane.formats.record_format import DefaultingFormat
-from headgate.data_plane.formats.registry.frames import has_glue_frame, record_framer_with_headers
+from headgate.data_plane.formats.registry.frames import framer_of_keys_and_values, has_glue_frame
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.data_plane.routing.keyed_routes import may_lead_to_keyed_table
 from headgate.kafka.record_samples import read_newest_records
@@ -60,7 +60,7 @@ def check_records(settings: SinkSettings) -> str:
     ]
     descriptions = []
     for name in names:
-        reading = record_framer_with_headers(settings.format.options, settings.format.key_options)
+        reading = framer_of_keys_and_values(settings.format.options, settings.format.key_options)
         records = read_newest_records(settings.kafka, name, SAMPLE_RECORDS, reading)
         descriptions.append(
             check_envelopes_of_values(settings, name, [value for _, value in records])
@@ -91,7 +91,9 @@ def check_envelopes_of_values(
     text += f", {counts.tombstones} without a value" if counts.tombstones else ""
     why = "" if settings.shape.hidden_columns else f": {counts.why}"  # it may show what is hidden
     text += f", {counts.unreadable} not to be read{why}" if counts.unreadable else ""
-    text += describe_disposal(settings.quarantine, counts.unreadable, counts.record_count)
+    text += describe_disposal_of_bad_records(
+        settings.quarantine, counts.unreadable, counts.record_count
+    )
     text += _describe_columns_with_replaced_nulls(settings.format, values)
     envelope = counts.most_common_envelope
     table = declaration_of_topic_or_empty(settings, topic)
@@ -112,7 +114,7 @@ def check_envelopes_of_values(
     )
 
 
-def describe_disposal(quarantine: QuarantineSettings, bad: int, records: int) -> str:
+def describe_disposal_of_bad_records(quarantine: QuarantineSettings, bad: int, records: int) -> str:
     """Say what the sink does with bad records like these, and whether it would put up with them.
 
     Nothing of a policy that stops before them: that is an error here.
@@ -278,12 +280,12 @@ def check_by_dry_run(settings: SinkSettings) -> str:
     """
     with open_reachable_source_topics(settings) as topics:
         partitions = sum(len(topic.partitions) for topic in topics.describe().values())
-    return check_dry_run(
+    return check_dry_run_result(
         settings, dry_run_newest_records(settings, max(1, SAMPLE_RECORDS // max(1, partitions)))
     )
 
 
-def check_dry_run(settings: SinkSettings, seen: DryRun) -> str:
+def check_dry_run_result(settings: SinkSettings, seen: DryRun) -> str:
     """Describe what the records would become. Raises ``RecordsWouldStop``."""
     accepted = sum(each.records for each in seen.partitions.values())
     quarantine = sum(each.quarantined + each.skipped for each in seen.partitions.values())
@@ -296,7 +298,7 @@ def check_dry_run(settings: SinkSettings, seen: DryRun) -> str:
         found = [each for each in seen.misfits if not each.reason.startswith(unlike)]
         first = "".join(f": {each.at} at {each.offset}, {each.reason}" for each in found[:1])
         text = f"of the {records} newest records {bad} do not fit the columns{first}"
-        text += describe_disposal(settings.quarantine, bad, records)
+        text += describe_disposal_of_bad_records(settings.quarantine, bad, records)
     if left_out := seen.filtered_record_count:
         text += f"; {left_out} are left out by shape.where, maintenance.rows_late or the transform"
     if others := quarantine - bad - left_out:

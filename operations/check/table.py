@@ -44,13 +44,13 @@ from headgate.coordinator.recovery import (
     require_table_not_recreated,
 )
 from headgate.coordinator.state import Identity, State
-from headgate.data_plane.files.format_choice import require_writable_files
+from headgate.data_plane.files.format_choice import require_usable_write_properties
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import describe_ignored_properties
 from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import find_start_error_of_missing_table, open_primary
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 from headgate.runtime.start_checks import (
     location_or_warehouse_of_new_table,
     require_creatable_table,
@@ -123,7 +123,7 @@ class TableCheck:
         self._view: TableView | None = None
         self._found: Table | None = None
         self._layout: FileSchema | None = None
-        with open_tables_read_only(settings) as tables:
+        with open_tables_creating_nothing(settings) as tables:
             self.has_catalog = tables.has_catalog
             self.has_lock = tables.format_with_external_lock is not None
         self._identity = Identity(
@@ -133,11 +133,11 @@ class TableCheck:
             keyed=settings.replaces_primary_rows,
             routed_keys=KeysByRoute.from_settings(settings),
             growth_ms=settings.changes.added_partitions_hold_ms,
-            multiples_only=settings.changes.partitions_grow_by_multiples_only,
+            multiples_only=settings.changes.refuses_uneven_partition_growth,
         )
 
     @property
-    def has_table(self) -> bool:
+    def has_found_table(self) -> bool:
         """Return whether there is a table; known after ``check_table``."""
         return self._layout is not None
 
@@ -149,7 +149,7 @@ class TableCheck:
     def check_catalog(self) -> str:
         catalog = self._settings.catalog
         try:
-            with open_tables_read_only(self._settings) as tables:
+            with open_tables_creating_nothing(self._settings) as tables:
                 tables.require_catalog_format()
                 tables.atomic_commits()
         except TableMissing as error:
@@ -165,7 +165,7 @@ class TableCheck:
     def check_table(self) -> str:
         wanted = self._settings.table
         try:
-            with open_tables_read_only(self._settings) as tables:
+            with open_tables_creating_nothing(self._settings) as tables:
                 if self.has_catalog:
                     self._found = tables.require_catalog_format().load_table(tables.name)
                     self._layout = file_schema_of(self._found)
@@ -188,7 +188,7 @@ class TableCheck:
 
     def _require_creatable(self) -> None:
         try:
-            with open_tables_read_only(self._settings) as tables:
+            with open_tables_creating_nothing(self._settings) as tables:
                 require_creatable_table(self._settings, tables.require_catalog_format().catalog)
         except TableMissing:
             require_creatable_table(self._settings)
@@ -227,7 +227,7 @@ class TableCheck:
         assert table is not None  # asked only if the table exists
         schema, properties = table.schema(), table.properties
         field_leaves = leaves_of(schema, metrics_modes(schema, properties, table.sort_order()))
-        require_writable_files(schema, properties, table.sort_order())
+        require_usable_write_properties(schema, properties, table.sort_order())
         ignored = describe_ignored_properties(properties, field_leaves)
         return (
             f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
@@ -235,7 +235,7 @@ class TableCheck:
 
     def check_lock(self) -> str:
         """Say where the lock is that the format's commits need. Raises ``Unreachable``."""
-        with open_tables_read_only(self._settings) as tables:
+        with open_tables_creating_nothing(self._settings) as tables:
             lock = tables.format_with_external_lock
             assert lock is not None, "asked only of formats that have one"
             return lock.probe_lock(tables.table_spec_of(tables.name))
@@ -410,7 +410,7 @@ def check_commit_rights(table: Table) -> str:
     Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, ``CannotAsk``.
     """
     name = ".".join(table.name())
-    if engine := _engine_of(table.catalog):
+    if engine := _sqlalchemy_engine_or_none(table.catalog):
         return _check_statement_allowed(
             engine, name, "UPDATE iceberg_tables SET table_name = table_name"
         )
@@ -439,7 +439,7 @@ def check_create_rights(catalog: Catalog, identifier: str) -> str:
 
     Raises as ``check_commit_rights``. A staged table does not exist until it is committed.
     """
-    if engine := _engine_of(catalog):
+    if engine := _sqlalchemy_engine_or_none(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
         return _check_statement_allowed(engine, identifier, fields)
     if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
@@ -474,7 +474,7 @@ def _is_hive_metastore(catalog: Catalog) -> bool:
     return isinstance(catalog, JavaCatalog) and catalog.kind == "hive"
 
 
-def _engine_of(catalog: Catalog) -> Engine | None:
+def _sqlalchemy_engine_or_none(catalog: Catalog) -> Engine | None:
     return getattr(catalog, "engine", None)
 
 
@@ -537,7 +537,7 @@ def check_quarantine(
     catalog = wanted.catalog if settings.has_quarantine_of_other_format else settings.catalog
     require_writable_sqlite_catalog(catalog)
     try:
-        with open_tables_read_only(settings) as tables:
+        with open_tables_creating_nothing(settings) as tables:
             uuid = tables.require_fit_quarantine_and_uuid()
             layout = tables.file_schema(wanted.table)
     except TableMissing:
@@ -561,7 +561,7 @@ def check_catalog_rights(settings: SinkSettings, name: str) -> str:
     """
     which = "next" if name == settings.quarantine.table else "first"
     try:
-        with open_tables_read_only(settings) as tables:
+        with open_tables_creating_nothing(settings) as tables:
             found = tables.require_catalog_format(name)
             try:
                 table = found.load_table(name)

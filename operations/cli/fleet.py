@@ -84,7 +84,9 @@ def apply(
     plan_change = plan_apply(wanted, prune=prune)
     if check:
         _require_changed_files_would_work(settings, plan_change)
-    lines = _make_and_print_change(settings, plan_change, dry_run=dry_run, creates_topics=True)
+    lines = _change_specs_and_print_lines(
+        settings, plan_change, dry_run=dry_run, creates_topics=True
+    )
     counts = [sum(line.startswith(sign) for line in lines) for sign in "+~-"]
     changed = "{} added, {} changed, {} removed".format(*counts)
     click.echo(f"{count_of(len(files), 'file')}: {changed}{' (dry run)' if dry_run else ''}")
@@ -100,7 +102,7 @@ def _add_state_command(name: str, state: str, text: str) -> click.Command:
         from headgate.runtime.fleet.fleet_changes import plan_desired_state
         from headgate.runtime.fleet.sink_life import DesiredState
 
-        _make_change_and_report(
+        _change_specs_or_say_unchanged(
             settings, plan_desired_state(sinks, DesiredState(state)), dry_run=dry_run
         )
 
@@ -122,7 +124,7 @@ def restart(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> Non
     settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_restart
 
-    _make_change_and_report(settings, plan_restart(sinks), dry_run=dry_run)
+    _change_specs_or_say_unchanged(settings, plan_restart(sinks), dry_run=dry_run)
 
 
 @fleet.command()
@@ -134,7 +136,7 @@ def remove(ctx: click.Context, sinks: tuple[str, ...], *, dry_run: bool) -> None
     settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_remove
 
-    _make_change_and_report(settings, plan_remove(sinks), dry_run=dry_run)
+    _change_specs_or_say_unchanged(settings, plan_remove(sinks), dry_run=dry_run)
 
 
 @fleet.command()
@@ -147,7 +149,7 @@ def scale(ctx: click.Context, sink: str, *, participants: int, dry_run: bool) ->
     settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_scale
 
-    _make_change_and_report(settings, plan_scale(sink, participants), dry_run=dry_run)
+    _change_specs_or_say_unchanged(settings, plan_scale(sink, participants), dry_run=dry_run)
 
 
 @fleet.command()
@@ -160,7 +162,7 @@ def move(ctx: click.Context, sinks: tuple[str, ...], *, worker: str, dry_run: bo
     settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_pinned_move
 
-    _make_change_and_report(settings, plan_pinned_move(sinks, worker), dry_run=dry_run)
+    _change_specs_or_say_unchanged(settings, plan_pinned_move(sinks, worker), dry_run=dry_run)
 
 
 @fleet.command()
@@ -176,7 +178,7 @@ def drain(ctx: click.Context, worker: str, *, timeout_s: float, dry_run: bool) -
     settings = _load_settings_of_fleet(ctx)
     from headgate.runtime.fleet.fleet_changes import plan_drain
 
-    _make_change_and_report(settings, plan_drain(worker), dry_run=dry_run)
+    _change_specs_or_say_unchanged(settings, plan_drain(worker), dry_run=dry_run)
     if not dry_run:
         _wait_until_drained(settings, worker, timeout_s)
         click.echo(f"worker {worker} runs no sink; end it when you like")
@@ -241,7 +243,7 @@ def show_sink_file(ctx: click.Context, sink: str) -> None:
 # -------------------------------------------------------------------------------------- changing
 
 
-def _make_and_print_change(
+def _change_specs_and_print_lines(
     settings: WorkerSettings,
     plan_change: FleetPlanner,
     *,
@@ -299,10 +301,10 @@ def _require_changed_files_would_work(settings: WorkerSettings, plan_change: Fle
     click.echo(f"{count_of(len(answers), 'changed file')}: each would work")
 
 
-def _make_change_and_report(
+def _change_specs_or_say_unchanged(
     settings: WorkerSettings, plan_change: FleetPlanner, *, dry_run: bool
 ) -> None:
-    if not _make_and_print_change(settings, plan_change, dry_run=dry_run):
+    if not _change_specs_and_print_lines(settings, plan_change, dry_run=dry_run):
         click.echo("nothing to change: the specs say so already")
 
 

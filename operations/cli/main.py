@@ -104,7 +104,7 @@ class _Headgate(click.Group):
         try:
             return super().make_context(*args, **extra)
         except OSError as found:  # --help and --version write as they are parsed
-            error = _to_headgate_error(found)
+            error = _to_headgate_error_or_raise(found)
             click.echo(f"headgate: {error}", err=True)
             raise click.exceptions.Exit(error.exit_code) from None
 
@@ -112,7 +112,7 @@ class _Headgate(click.Group):
         try:
             return super().invoke(ctx)
         except (HeadgateError, FileDamaged, OSError) as found:
-            error = _to_headgate_error(found)
+            error = _to_headgate_error_or_raise(found)
             text = f"headgate: {error}"
             if ctx.params["verbose"]:
                 text = "".join(traceback.format_exception(error)).rstrip()
@@ -121,7 +121,7 @@ class _Headgate(click.Group):
             ctx.exit(error.exit_code)
 
 
-def _to_headgate_error(found: HeadgateError | FileDamaged | OSError) -> HeadgateError:
+def _to_headgate_error_or_raise(found: HeadgateError | FileDamaged | OSError) -> HeadgateError:
     """Return the error that is told in a line; any other of the operating system is raised."""
     if isinstance(found, HeadgateError):
         return found
@@ -313,12 +313,12 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
     """Show the events on the control topic."""
     settings = load_settings(ctx, sink)
     from headgate.operations.render_command_results import show_event
-    from headgate.operations.status.event_tail import event_fields
+    from headgate.operations.status.event_tail import event_as_json
     from headgate.operations.status.event_tail import tail_events as said
 
     shown = console()
     try:
-        for fields in map(event_fields, said(settings, last, follow=follow)):
+        for fields in map(event_as_json, said(settings, last, follow=follow)):
             if as_json:
                 click.echo(settings.redact(json.dumps(fields)))
             else:

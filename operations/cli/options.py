@@ -102,9 +102,9 @@ def worst_exit_code(codes: Iterable[ExitCode]) -> ExitCode:
 
 def warn_if_fleet_may_undo(settings: SinkSettings, command: str) -> None:
     """Say who may undo it, for a file whose control topic is that of a fleet's sink (FLEET-7)."""
-    from headgate.runtime.fleet.sink_files import default_fleet_control_topic
+    from headgate.runtime.fleet.sink_files import default_control_topic_of_fleet_sink
 
-    if settings.control.topic == default_fleet_control_topic(settings.name):
+    if settings.control.topic == default_control_topic_of_fleet_sink(settings.name):
         click.echo(f"if a fleet runs it, its worker undoes this: headgate fleet {command} lasts")
 
 

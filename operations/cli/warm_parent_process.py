@@ -12,7 +12,7 @@ from headgate.operations.cli.run import run
 from headgate.operations.control.pause import pause_sink, resume_sink
 from headgate.operations.control.stop import start_sink
 from headgate.runtime.fleet.sink_life import Request
-from headgate.runtime.fleet.warm_parent import TurnReport, serve_forks
+from headgate.runtime.fleet.warm_parent import TurnReport, serve_fork_requests
 
 _log = redacted_logger("headgate.worker")
 
@@ -21,7 +21,9 @@ def main() -> None:
     """Serve until the worker is gone."""
     verbose = "--verbose" in sys.argv[1:]
 
-    serve_forks(lambda file, report: run_sink(file, report, verbose=verbose), send_request_to_sink)
+    serve_fork_requests(
+        lambda file, report: run_sink(file, report, verbose=verbose), send_request_to_sink
+    )
 
 
 def run_sink(file: Path, report: TurnReport, *, verbose: bool = False) -> None:

@@ -72,10 +72,12 @@ def worker(
     if lists:
         early_signals.restore_and_resend_signals()
         ctx.exit(_show_sinks_of_worker(folder, state_file, as_json=as_json))
-    _run_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
+    _run_folder_worker(folder, memory_mib=memory_mib, state_file=state_file, verbose=verbose)
 
 
-def _run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbose: bool) -> None:
+def _run_folder_worker(
+    folder: Path, *, memory_mib: int, state_file: Path | None, verbose: bool
+) -> None:
     """Block until SIGINT or SIGTERM. Raises ``ConfigurationError``, ``WorkerEnded``."""
     from headgate.runtime.console_log import send_logs_to_stderr
     from headgate.runtime.fleet.folder import Folder
@@ -88,7 +90,7 @@ def _run_worker(folder: Path, *, memory_mib: int, state_file: Path | None, verbo
 
 
 def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
-    """As ``_run_worker``, the sinks that fall to this worker of a fleet."""
+    """As ``_run_folder_worker``, the sinks that fall to this worker of a fleet."""
     from headgate.control_protocol.redacting_loggers import redacting
     from headgate.runtime.console_log import send_logs_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client

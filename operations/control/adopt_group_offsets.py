@@ -89,8 +89,8 @@ def _read_offsets_by_sink_partition(
     offsets = {asked[old]: offset for old, offset in found.items()}
     for text, old_names in renamed.items():
         if not old_names.keys() & offsets.keys():
-            old, _, _ = text.partition("=")
-            raise ConfigurationError(f"{text!r}: group {group} has no offsets of {old}", _FORM)
+            named = text.partition("=")[0]
+            raise ConfigurationError(f"{text!r}: group {group} has no offsets of {named}", _FORM)
     return offsets
 
 

@@ -17,12 +17,12 @@ from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import DeletionRefused, DeletionUnsettled
 from headgate.control_protocol.table_format import PredicateDeletion
 from headgate.control_protocol.table_history import TableReader
-from headgate.operations.access.tables import open_every_table
+from headgate.operations.access.tables import open_every_routed_table
 from headgate.operations.audit.quarantine import COLUMNS
-from headgate.operations.control.maintain import wait_for_calm_after_commit
+from headgate.operations.control.maintain import waiter_for_calm_after_commit
 from headgate.operations.control.operator_claim import current_actor, try_announce_command
 from headgate.operations.control.set_offsets import require_claimable_record
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
+from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def carry_out_deletion(settings: SinkSettings, asked: RowDeletion) -> Iterator[D
             each.deletion.require_deletable()
         for each in every:
             unsettled = each.deletion.delete_and_return_doubt(
-                wait_for_calm_after_commit(tables, each.table)
+                waiter_for_calm_after_commit(tables, each.table)
             )
             if unsettled:
                 raise DeletionUnsettled(
@@ -106,14 +106,14 @@ def _open_deletions(
     settings: SinkSettings, asked: RowDeletion
 ) -> Iterator[tuple[SinkTables, list[_TableDeletion]]]:
     """Yield each table with its deletion, and what is pending. Raises as ``plan_deletion``."""
-    with open_tables_read_only(settings) as opened:
+    with open_tables_creating_nothing(settings) as opened:
         opened.require_row_deletion_format()
         _require_settings_allow_deletion(opened, asked)
         record = require_claimable_record(settings, opened.reader.view())
         pending = opened.read_undelivered_commits(record)
         known, expired = [settings.table.identifier], dict[str, int]()
         if settings.tables:
-            with open_every_table(opened, opened.reader.history()) as tables:
+            with open_every_routed_table(opened, opened.reader.history()) as tables:
                 known = sorted({*tables.tables, *tables.unread})
                 for name, error in tables.unread.items():  # its rows would stay, unsaid
                     if asked.where is not None and (name in asked.tables or not asked.tables):

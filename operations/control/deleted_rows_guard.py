@@ -18,7 +18,7 @@ from headgate.control_protocol.rows_deleted_by_people import (
     require_deleted_rows_stay_deleted as refuse_of_one,
 )
 from headgate.control_protocol.table_history import History, Newest
-from headgate.operations.access.tables import open_every_table, open_tables_for_reading
+from headgate.operations.access.tables import open_every_routed_table, open_tables_for_reading
 from headgate.runtime.sink_tables import SinkTables
 
 BRING_BACK_HINT = (
@@ -59,7 +59,7 @@ def _read_deletions(tables: SinkTables) -> Iterator[tuple[str, DeletedRecords]]:
     settings, history = tables.settings, tables.reader.history()
     yield tables.name, history.deleted
     if settings.tables:
-        with open_every_table(tables, history) as every:
+        with open_every_routed_table(tables, history) as every:
             for error in every.unread.values():  # nothing tells what was deleted from it
                 raise error
             for name, secondary in every.tables.items():

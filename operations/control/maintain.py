@@ -10,13 +10,17 @@ from contextlib import closing
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.runtime.maintenance.scheduler import (
-    find_locations,
+    find_table_locations,
     suspension_reasons,
     tables_to_maintain,
     tables_with_files,
 )
 from headgate.runtime.maintenance.table_maintenance import Done, OnProgress, Round
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, translate_table_error
+from headgate.runtime.sink_tables import (
+    SinkTables,
+    open_tables_creating_nothing,
+    translate_table_error,
+)
 
 STEPS = ("rows", "compact", "expire", "orphans")
 _LOOK_S = 0.2
@@ -36,7 +40,7 @@ def maintain(
     A table that fails stops no other: its result says why. Raises ``MaintenanceUnfit`` for a table
     that is not maintained, and what reading the sink's own table raises.
     """
-    with open_tables_read_only(settings) as opened:
+    with open_tables_creating_nothing(settings) as opened:
         catalog = opened.require_maintained_format().catalog
         with closing(opened.open_primary()) as primary:
             view = primary.read()
@@ -46,7 +50,7 @@ def maintain(
                 f"{', '.join(strange)} is not maintained by this sink",
                 f"it has: {', '.join(known)}",
             )
-        places = find_locations(catalog, tables_with_files(settings, view))
+        places = find_table_locations(catalog, tables_with_files(settings, view))
         for name in known if not tables else [name for name in known if name in tables]:
             if name in suspended:
                 yield Done(name, left=[f"it is suspended: {suspended[name]}"])
@@ -62,7 +66,7 @@ def maintain(
                     beside=places.other_locations(name),
                     unread=tuple(places.unread),
                     dry_run=dry_run,
-                    quiet=wait_for_calm_after_commit(opened, name),
+                    quiet=waiter_for_calm_after_commit(opened, name),
                     ending=ending or threading.Event(),
                     on_progress=on_progress,
                 )
@@ -80,7 +84,7 @@ def _maintain_table(one: Round, steps: Collection[str]) -> None:
             call()
 
 
-def wait_for_calm_after_commit(tables: SinkTables, table: str) -> Callable[[], None]:
+def waiter_for_calm_after_commit(tables: SinkTables, table: str) -> Callable[[], None]:
     """Return a function that waits until a live sink has committed, at most half an interval ago.
 
     Its next commit is then half an interval away, or more. A sink that has not committed for two

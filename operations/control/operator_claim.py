@@ -39,7 +39,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.table_format import RollbackSnapshot
 from headgate.runtime.process_notices import try_append_notice
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 # Identifies who issues a command, for commit records and notices.
 
@@ -159,7 +159,7 @@ def commit_claim_or_raise(
     Raises an error like ``error_if_not_landed``, with the reason, if it was refused or if it is
     unknown whether it landed.
     """
-    with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
+    with open_tables_creating_nothing(settings) as tables, closing(tables.open_primary()) as table:
         attempt = CommitAttempt(view, claim, files, fence=fence or {})
         outcome = (
             table.commit(attempt) if rollback_to is None else tables.roll_back(attempt, rollback_to)

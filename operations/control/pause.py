@@ -44,12 +44,12 @@ def pause_sink(settings: SinkSettings, patience_s: float | None = None) -> Commi
     Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
     ``RetryLater`` if nobody took the request within ``patience_s``.
     """
-    return send_until_applied(settings, Pause(), lambda record: record.paused, patience_s)
+    return pause_or_resume_sink(settings, Pause(), lambda record: record.paused, patience_s)
 
 
 def resume_sink(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
     """Return the record that ends the pause: where the sink continues. Raises as ``pause_sink``."""
-    return send_until_applied(settings, Resume(), lambda record: not record.paused, patience_s)
+    return pause_or_resume_sink(settings, Resume(), lambda record: not record.paused, patience_s)
 
 
 def is_paused(settings: SinkSettings) -> bool:
@@ -60,7 +60,7 @@ def is_paused(settings: SinkSettings) -> bool:
     return False
 
 
-def send_until_applied(
+def pause_or_resume_sink(
     settings: SinkSettings,
     event: Pause | Resume,
     is_applied: Callable[[CommitRecord], bool],

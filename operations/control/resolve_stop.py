@@ -39,7 +39,7 @@ from headgate.coordinator.driver import StartAt, answer_look
 from headgate.coordinator.epoch_claim import (
     on_look_before_claim,
     on_primary_read_before_claim,
-    unanswered_needed_secondaries,
+    required_secondaries_unread,
 )
 from headgate.coordinator.inputs_and_actions import Look
 from headgate.coordinator.phases import Phase
@@ -160,7 +160,7 @@ def resolve_stop_of_sink(
                 keyed=settings.replaces_primary_rows,
                 routed_keys=KeysByRoute.from_settings(settings),
                 growth_ms=settings.changes.added_partitions_hold_ms,
-                multiples_only=settings.changes.partitions_grow_by_multiples_only,
+                multiples_only=settings.changes.refuses_uneven_partition_growth,
                 deleted_back=deleted_back,
             ),
             primary,
@@ -223,7 +223,7 @@ def resolve_stop(
             "accept only what the sink's own error names",
         )
     require_allowed(view, attempt.record)
-    claim = attempt.record.with_author(" ".join(words), current_actor())
+    claim = attempt.record.with_operator_command(" ".join(words), current_actor())
     attempt = replace(attempt, record=claim, changes_deletes=claimed_sink.changes_deletes)
     _commit_claim(claimed_sink.table, attempt)
     return answered
@@ -254,7 +254,7 @@ def _judge_and_build_attempt(
         assert isinstance(asked, Look)
         answered = answer_look(asked, claimed_sink, claimed_sink.start_at, wall_ms)
         if answered.secondaries and (
-            missing := unanswered_needed_secondaries(state, answered.secondaries)
+            missing := required_secondaries_unread(state, answered.secondaries)
         ):
             what = f"{', '.join(sorted(missing))} cannot be read"
             raise RetryLater(f"nothing was accepted: {what}", "try again")

@@ -64,7 +64,7 @@ from headgate.operations.control.set_offsets import (
     require_no_running_participants,
     require_record_of_unchanged_table,
 )
-from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_read_only
+from headgate.runtime.sink_tables import SinkTables, TableAtRest, open_tables_creating_nothing
 
 KEPT_MS = 7 * 24 * 3_600_000
 
@@ -250,7 +250,7 @@ def plan_rollback(
     of others in between, and for records that the source no longer holds; ``DeletedBack``; and
     ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
-    with open_tables_read_only(settings) as opened:
+    with open_tables_creating_nothing(settings) as opened:
         format_ = opened.require_rollback_format()
         if not look_only:
             require_no_running_participants(settings)
@@ -370,7 +370,7 @@ def make_rollback_branches(settings: SinkSettings, plan: RollbackPlan, branch: s
 
     Raises as ``SupportsRollback.make_branch``.
     """
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         format_ = tables.require_rollback_format()
         for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
@@ -593,7 +593,7 @@ def _roll_back_secondaries(goal: RollbackTarget, plan: RollbackPlan) -> None:
 
     Raises ``RetryLater`` if one was not moved, or if that is unknown: repeat the command.
     """
-    with open_tables_read_only(goal.settings) as tables:
+    with open_tables_creating_nothing(goal.settings) as tables:
         for planned in plan.secondary_rollbacks:
             if not planned.done:
                 back = RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)

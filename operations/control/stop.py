@@ -25,7 +25,7 @@ from headgate.operations.control.set_offsets import require_claimable_record
 from headgate.operations.status.report import StatusReport
 from headgate.operations.status.status import read_status
 from headgate.runtime.health import Condition
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
+from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing
 
 _PATIENCE_S = 30.0
 _LOOKED_AT_S = 0.5
@@ -51,7 +51,7 @@ def stop_sink(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> StopRe
     sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` if the
     request was not stored.
     """
-    record = _store_stop(settings, read_claimable_record(settings))
+    record = _pause_and_store_stop(settings, read_claimable_record(settings))
     return StopResult(record, _wait_and_find_remaining_members(settings, patience_s))
 
 
@@ -70,10 +70,10 @@ def restart_sink(settings: SinkSettings) -> StopResult:
     """
     before = read_claimable_record(settings)
     try:
-        _store_stop(settings, before)
+        _pause_and_store_stop(settings, before)
         members = _wait_and_find_remaining_members(settings, _PATIENCE_S)
     finally:  # nobody asked for a stop that outlives this command, however it ends
-        started = _undo_or_say_what_is_left(settings, "start")
+        started = _undo_stop_or_pause(settings, "start")
     return StopResult(started, members)
 
 
@@ -83,7 +83,7 @@ def read_claimable_record(settings: SinkSettings) -> CommitRecord:
         return require_claimable_record(settings, table.read())
 
 
-def _store_stop(settings: SinkSettings, before: CommitRecord) -> CommitRecord:
+def _pause_and_store_stop(settings: SinkSettings, before: CommitRecord) -> CommitRecord:
     """Return the record that stops the sink; a sink that is not stopped is not left paused."""
     if before.stopped:
         return before
@@ -95,11 +95,11 @@ def _store_stop(settings: SinkSettings, before: CommitRecord) -> CommitRecord:
         return _commit_request_with_retries(settings, "stop", stopped=True, paused=before.paused)
     except BaseException:
         if works and not before.paused:
-            _undo_or_say_what_is_left(settings, "resume")
+            _undo_stop_or_pause(settings, "resume")
         raise
 
 
-def _undo_or_say_what_is_left(
+def _undo_stop_or_pause(
     settings: SinkSettings, command: Literal["start", "resume"]
 ) -> CommitRecord:
     """Return the record after ``command``. Raises ``RetryLater`` that says what the sink may be."""
@@ -120,7 +120,10 @@ def _commit_request_with_retries(
     """Store the request in the table's record; try again if the running sink commits first."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
-        with open_tables_read_only(settings) as tables, closing(tables.open_primary()) as table:
+        with (
+            open_tables_creating_nothing(settings) as tables,
+            closing(tables.open_primary()) as table,
+        ):
             view = table.read()
             record = _without_delivered_if_single_table(
                 tables, require_claimable_record(settings, view)

@@ -218,7 +218,7 @@ def _audit_and_show_verdict(show: Show, play: FailoverScenario) -> bool:
     report = audit_and_show(screen, show.settings)
     complaints = [
         *_describe_kill_doubts(play, held),
-        *_describe_record_doubts(show.options.records, report),
+        *_describe_failed_record_proof(show.options.records, report),
     ]
     screen.show_text()
     for complaint in complaints:
@@ -240,13 +240,13 @@ def _describe_kill_doubts(play: FailoverScenario, contents: Contents) -> Iterato
         yield "No coordinator was killed: no transaction had rows on their way. Try more --records."
     elif kill.by_signal != signal.SIGKILL:
         yield f"Pid {kill.pid} had ended by itself before it was killed."
-    elif contents.has_reached_transaction(kill.transaction):
+    elif contents.has_reached_within_epoch(kill.transaction):
         yield f"Transaction {kill.transaction} had landed already when its coordinator was killed."
     elif play.taken_over_s is None:
         yield "Nobody took over."
 
 
-def _describe_record_doubts(sent: int, report: AuditReport) -> Iterator[str]:
+def _describe_failed_record_proof(sent: int, report: AuditReport) -> Iterator[str]:
     """Yield why the demo proves nothing about the records, if so."""
     if not report.is_well:
         yield "The audit found something wrong: see above."

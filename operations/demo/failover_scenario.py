@@ -83,7 +83,7 @@ class FailoverScenario:
                     self._on_event(record.envelope)
                 for participant in self.survivors:
                     participant.require_running()
-                self._require_progress()
+                self._require_not_stuck()
                 self._screen.show_scene_if_due(self._current_scene())
 
     def _is_all_committed(self) -> bool:
@@ -99,7 +99,7 @@ class FailoverScenario:
             self._stream.records, self._stream.confirmed_count_or_raise, self._observation, lives
         )
 
-    def _require_progress(self) -> None:
+    def _require_not_stuck(self) -> None:
         seen = self._observation
         moved = (seen.epoch, seen.table_record_count, self._stream.confirmed_count_or_raise)
         if moved != self._moved:
@@ -109,7 +109,7 @@ class FailoverScenario:
             raise HeadgateError(f"nothing has moved for {STUCK_SECONDS_MAX:.0f} s", f"see {logs}")
 
     def _on_event(self, envelope: Envelope) -> None:
-        whole = self._assembler.add_part(envelope)
+        whole = self._assembler.add_and_pop_if_whole(envelope)
         happening = self._observation.on_event(whole) if whole else None
         # Kill before anything is drawn: a moment later the commit might have landed.
         if isinstance(happening, TransactionEnding) and self._is_time_to_kill(happening):

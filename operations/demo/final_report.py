@@ -25,7 +25,7 @@ from headgate.operations.demo.control_topic_observer import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.workspace import CATALOG_FILE, TABLE
 from headgate.operations.render_command_results import show_audit, showing_progress
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 ROWS_SHOWN = 4
 COLUMNS_SHOWN = ("trip_id", "pickup_at", "distance_km", "fare", "kafka_partition", "kafka_offset")
@@ -38,7 +38,7 @@ class Contents:
     history: History
     rows: Sequence[dict[str, Any]]
 
-    def has_reached_transaction(self, transaction: TransactionId) -> bool:
+    def has_reached_within_epoch(self, transaction: TransactionId) -> bool:
         """Return whether a commit of the transaction's epoch is that transaction or later."""
         return any(
             commit.record.transaction.epoch == transaction.epoch
@@ -49,7 +49,7 @@ class Contents:
 
 def read_contents(settings: SinkSettings) -> Contents:
     """Return the table's history of commits, and the first few of its rows."""
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         history, (_, files) = tables.reader.history(), tables.reader.scan(COLUMNS_SHOWN)
         batches = (batch.slice(0, ROWS_SHOWN) for file in files for batch in file.batches())
         rows = (row for batch in batches for row in batch.to_pylist())

@@ -11,7 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.child_process import kill_child_group, start_child
+from headgate.operations.child_process import (
+    kill_child_group_and_wait,
+    start_child_killed_with_parent,
+)
 
 STOP_SECONDS_MAX = 90
 TAIL_LINES = 15
@@ -25,7 +28,7 @@ class ParticipantProcess:
     def __init__(self, sink_file: Path, log: Path) -> None:
         self.log = log
         with log.open("wb") as output:
-            self._process = start_child(
+            self._process = start_child_killed_with_parent(
                 (*HEADGATE, "run", sink_file),
                 output,
                 sink_file.parent,
@@ -42,7 +45,7 @@ class ParticipantProcess:
         trace: TracebackType | None,
     ) -> None:
         """End it and everything that it started, such as its Spark."""
-        kill_child_group(self._process)
+        kill_child_group_and_wait(self._process)
 
     @property
     def pid(self) -> int:

@@ -84,7 +84,7 @@ def produce(
     delivery = _Delivery(bootstrap, topic)
     began = time.monotonic()
     sent = 0
-    for stride in _split_strides(records):
+    for stride in _split_into_batches(records):
         for number, value in enumerate(stride, sent):
             delivery.send(value, number % partitions)
         sent += len(stride)
@@ -147,7 +147,7 @@ class _Delivery:
             self._failure = self._failure or error
 
 
-def _split_strides(records: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
+def _split_into_batches(records: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
     source = iter(records)
     while stride := tuple(islice(source, STRIDE)):
         yield stride
@@ -224,13 +224,15 @@ class TripStream:
                 if number >= self.records * BACKLOG_SHARE and not self._awaited.is_set():
                     self._awaited.wait()
                     due_s = time.monotonic()
-                due_s += stride_interval_s(number, self.records, released=self._released.is_set())
+                due_s += seconds_before_stride(
+                    number, self.records, released=self._released.is_set()
+                )
                 if self._stopped.wait(max(0.0, due_s - time.monotonic())):
                     return
             yield trip
 
 
-def stride_interval_s(record_number: int, record_count: int, *, released: bool) -> float:
+def seconds_before_stride(record_number: int, record_count: int, *, released: bool) -> float:
     """Return the seconds between two strides at record ``record_number`` of ``record_count``."""
     even = DURATION_S * STRIDE / record_count
     held_back = not released and record_number >= record_count * (1 - RESERVE_SHARE)

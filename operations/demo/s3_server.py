@@ -12,7 +12,10 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.child_process import kill_child_group, start_child
+from headgate.operations.child_process import (
+    kill_child_group_and_wait,
+    start_child_killed_with_parent,
+)
 from headgate.operations.local_kafka.broker import HOST, find_free_port
 
 BUCKET = "lake"
@@ -42,11 +45,11 @@ class EmbeddedS3:
             )
         command = [sys.executable, "-W", "ignore", "-c", _SERVER, "-H", HOST, "-p", str(self._port)]
         with (self._home / "store.log").open("wb") as log:
-            self._process = start_child(command, log, self._home)
+            self._process = start_child_killed_with_parent(command, log, self._home)
         try:
             self._await_server_and_bucket(self._process)
         except BaseException:
-            self._end_server()
+            self._kill_server()
             raise
         return self
 
@@ -56,7 +59,7 @@ class EmbeddedS3:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end_server()
+        self._kill_server()
 
     def _await_server_and_bucket(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -68,10 +71,10 @@ class EmbeddedS3:
                 )
             time.sleep(0.05)
 
-    def _end_server(self) -> None:
+    def _kill_server(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            kill_child_group(process)
+            kill_child_group_and_wait(process)
 
 
 def _try_make_bucket(port: int) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.demo.s3_server import BUCKET
 from headgate.operations.demo.trips import TRIP_COLUMNS
-from headgate.operations.java_installation import NAME_ANOTHER, refusing_unwritable_folder
+from headgate.operations.java_installation import NAME_ANOTHER, translating_folder_errors
 
 _MARK = ".headgate-demo"
 
@@ -25,7 +25,7 @@ def emptying_and_locking_folder(folder: Path) -> Iterator[Path]:
     folder = folder.resolve()
     mark = folder / _MARK
     with ExitStack() as holding:
-        with refusing_unwritable_folder(folder, NAME_ANOTHER):
+        with translating_folder_errors(folder, NAME_ANOTHER):
             if folder.exists() and any(folder.iterdir()) and not mark.exists():
                 raise ConfigurationError(
                     f"{folder} is not empty and not a demo's folder", "name another one: --folder"

@@ -16,7 +16,7 @@ from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting
 from headgate.operations.http.fleet_knowledge import FollowedFleet, following_fleet
-from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
+from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_reading_begun
 from headgate.operations.http.fleet_routes import ServedFleet
 from headgate.operations.http.routes import Site
 from headgate.operations.http.sink_status_cache import ServedSink, gauges_of_sinks, watching_sink
@@ -52,8 +52,7 @@ def serve_sinks(
                 "give all sinks of one server the same tokens and certificate, or a server each",
             )
     followed = [
-        (ServedSink(each), Reload(path, require_same_http_and_when_adopted))
-        for path, each in files.items()
+        (ServedSink(each), Reload(path, require_reloadable_http)) for path, each in files.items()
     ]
     served = {str(sink.settings.name): sink for sink, _ in followed}
     telemetry = OpenTelemetry(first.telemetry)
@@ -66,7 +65,7 @@ def serve_sinks(
             stop_set_by_signals(stop),
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
-            follow_sink_files(followed, stop)
+            reload_sink_files_until_stop(followed, stop)
     finally:
         telemetry.close()
 
@@ -85,7 +84,7 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
     def gauges_of_fleet() -> list[Gauge]:
         known = followed.latest()
         if known is None:
-            return [gauge_of_unread_fleet(settings.fleet.name, followed.begun_ms)]
+            return [gauge_of_reading_begun(settings.fleet.name, followed.begun_ms)]
         return fleet_gauges(known)
 
     telemetry.register_gauges(gauges_of_fleet)
@@ -95,7 +94,7 @@ def serve_fleet(settings: WorkerSettings, listen: str, stop: threading.Event | N
         settings.http,
         served,
         metrics=lambda: (telemetry.prometheus_text(), CONTENT_TYPE),
-        not_live=followed.why_hanging,
+        not_live=followed.why_reader_hangs,
         not_ready=followed.why_not_current,
     )
     try:
@@ -115,7 +114,9 @@ def _has_same_http_except_listen(one: SinkSettings, other: SinkSettings) -> bool
     return replace(one.http, listen="") == replace(other.http, listen="")
 
 
-def follow_sink_files(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event) -> None:
+def reload_sink_files_until_stop(
+    followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event
+) -> None:
     """Show each sink by its current file, until ``stop``; secrets stay out of the log."""
     with ExitStack() as redactions:
         while not stop.wait(LOOKED_AT_S):
@@ -126,7 +127,7 @@ def follow_sink_files(followed: Sequence[tuple[ServedSink, Reload]], stop: threa
                     sink.adopt_settings(reloaded)
 
 
-def require_same_http_and_when_adopted(before: SinkSettings, now: SinkSettings) -> str:
+def require_reloadable_http(before: SinkSettings, now: SinkSettings) -> str:
     """Say when the settings apply.
 
     Raises ``ConfigurationError`` for what a server cannot change.
@@ -188,6 +189,6 @@ def serving_with_meters_if_configured(settings: SinkSettings) -> Iterator[SinkMe
             watching_sink(sink, settings.telemetry.interval_ms / 1000) as watch,
             _serving_http(settings.http.listen, settings.http, site) as url,
         ):
-            meters.set_problem_source(watch.find_problem)
+            meters.set_problem_source(watch.newest_problem)
             _log.info("sink %s: serves its state at %s", settings.name, url)
             yield meters

@@ -78,7 +78,7 @@ class FollowedFleet:
             if self._reader is None:
                 return None
             if self._seen is None or time.monotonic() - self._seen[0] > KEPT_S:
-                self._seen = (time.monotonic(), self._to_known(self._reader))
+                self._seen = (time.monotonic(), self._build_known_as_of(self._reader))
             return self._seen[1]
 
     def why_not_current(self) -> str | None:
@@ -88,9 +88,9 @@ class FollowedFleet:
             return f"fleet {self.settings.fleet.name}: nothing is known yet: {self._problem}"
         if not self._is_stale(age_ms):
             return None
-        return f"fleet {self.settings.fleet.name}: {self._describe_problem(age_ms)}"
+        return f"fleet {self.settings.fleet.name}: {self._why_stale(age_ms)}"
 
-    def why_hanging(self) -> str | None:
+    def why_reader_hangs(self) -> str | None:
         """Return why the process should be started again: its reader makes no turn."""
         silent_s = time.monotonic() - self._turned_s
         if silent_s <= TURN_S_MAX:
@@ -112,7 +112,7 @@ class FollowedFleet:
                     return
             time.sleep(TURN_S / 4)
 
-    def _to_known(self, reader: FleetReader) -> Known:
+    def _build_known_as_of(self, reader: FleetReader) -> Known:
         now_ms = wall_ms()
         age_ms = now_ms - self._looked_ms
         stale = self._is_stale(age_ms)
@@ -123,13 +123,13 @@ class FollowedFleet:
             reader.slots,
             as_of_ms,
             age_ms if stale else 0,
-            self._describe_problem(age_ms) if stale else "",
+            self._why_stale(age_ms) if stale else "",
         )
 
     def _is_stale(self, age_ms: int) -> bool:
         return bool(self._problem) or age_ms >= STALE_MS
 
-    def _describe_problem(self, age_ms: int) -> str:
+    def _why_stale(self, age_ms: int) -> str:
         return self._problem or f"the brokers have not answered for {age_ms // 1_000} s"
 
     # ------------------------------------------------------------------------------ of the thread
@@ -174,14 +174,14 @@ class FollowedFleet:
                 if came:
                     self._count_restarts(reader)
                 if time.monotonic() - looked_s >= LOOK_S:
-                    self._confirm_topics_and_adopt_reader(admin, reader)
+                    self._confirm_topics_and_publish_reader(admin, reader)
                     looked_s = time.monotonic()
                 self._ended.wait(0.0 if came else TURN_S)
         finally:
             with suppress(Exception):
                 reader.close()
 
-    def _confirm_topics_and_adopt_reader(self, admin: TopicAdmin, reader: FleetReader) -> None:
+    def _confirm_topics_and_publish_reader(self, admin: TopicAdmin, reader: FleetReader) -> None:
         """Ask for both topics; only an answer makes the knowledge that of now.
 
         Raises ``FleetTopicUnfit`` if one is gone, or another one. While nobody answers, the reader
@@ -189,7 +189,7 @@ class FollowedFleet:
         """
         begun_ms = wall_ms()
         try:
-            reader.confirm_topics(admin)
+            reader.require_topics_unchanged(admin)
         except Unreachable as error:
             self._note_problem(self.settings.redact(str(error)))
             return

@@ -13,7 +13,7 @@ from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
 
 
-def gauge_of_unread_fleet(name: str, begun_ms: int) -> Gauge:
+def gauge_of_reading_begun(name: str, begun_ms: int) -> Gauge:
     """Return what an alert goes by before anything is known: since when it is tried to read."""
     return Gauge(names.FLEET_READ, begun_ms / 1_000, {"fleet": name})
 

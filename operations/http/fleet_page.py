@@ -135,7 +135,7 @@ def sort_by_urgency(sinks: Iterable[SinkView]) -> list[SinkView]:
 
 
 def _matches_filter(sink: SinkView, choice: Choice) -> bool:
-    if choice.kind and choice.kind not in _filter_kinds_of(sink):
+    if choice.kind and choice.kind not in _show_filters_matching(sink):
         return False
     words = choice.text.casefold().split()
     if not words:
@@ -153,7 +153,7 @@ def _matches_filter(sink: SinkView, choice: Choice) -> bool:
     return all(word in text for word in words)
 
 
-def _filter_kinds_of(sink: SinkView) -> set[str]:
+def _show_filters_matching(sink: SinkView) -> set[str]:
     kinds = {sink.state.value}
     if sink.drift:
         kinds.add("drift")
@@ -165,7 +165,7 @@ def _filter_kinds_of(sink: SinkView) -> set[str]:
 def _filter_links(fleet: FleetView, choice: Choice) -> str:
     counts: Counter[str] = Counter()
     for sink in fleet.sinks.values():
-        counts.update(_filter_kinds_of(sink))
+        counts.update(_show_filters_matching(sink))
     kinds = [*(state.value for state in LifeState), "drift", "refused"]
     links = [_choice_link("all", len(fleet.sinks), "", choice)]
     links += [

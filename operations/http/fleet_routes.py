@@ -26,7 +26,7 @@ from headgate.operations.http.responses import (
     is_flag_set,
     json_answer,
     method_not_allowed_answer,
-    refusal_answer,
+    plain_error_answer,
 )
 from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.fleet_documents import sink_document, worker_document
@@ -163,7 +163,7 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
             return _refusal_unless_get(asked) or _answer_front_page(fleet, known, asked)
         case ("sinks", key):
             return _refusal_unless_get(asked) or _answer_about_sink(
-                fleet, known, key, _answer_spec_page
+                fleet, known, key, _answer_fleet_sink_page
             )
         case ("sinks", key, "status"):
             return _refusal_unless_get(asked) or _answer_about_sink(
@@ -180,16 +180,16 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
                 fleet, known, key, _answer_offsets
             )
         case ("api", "v1", "sinks", _, _):
-            return refusal_answer(404, "a fleet's sinks are changed by specs", f"see {API}")
+            return plain_error_answer(404, "a fleet's sinks are changed by specs", f"see {API}")
         case ("api", "v1", "fleet"):
             return _refusal_unless_get(asked) or _answer_fleet_document(fleet, known)
         case ("api", "v1", "fleet", "sinks", key):
             return _answer_sink_api(fleet, known, asked, key)
         case ("api", "v1", "fleet", "sinks", key, move):
-            return _answer_change_of_specs(fleet, asked, _MOVES.get(move), key)
+            return _change_specs_and_answer(fleet, asked, _MOVES.get(move), key)
         case ("api", "v1", "fleet", "workers", worker, "drain"):
-            return _answer_change_of_specs(fleet, asked, _plan_drain, worker)
-    return refusal_answer(404, "there is nothing at this path")
+            return _change_specs_and_answer(fleet, asked, _plan_drain, worker)
+    return plain_error_answer(404, "there is nothing at this path")
 
 
 def _refusal_unless_get(asked: Asked) -> Answer | None:
@@ -222,16 +222,16 @@ def _answer_about_sink(
 
 
 def _unknown_yet_answer(fleet: ServedFleet) -> Answer:
-    return refusal_answer(
+    return plain_error_answer(
         503, "nothing is known yet", fleet.followed.why_not_current() or "ask again"
     )
 
 
 def _no_such_sink_answer() -> Answer:
-    return refusal_answer(404, "the fleet has no such sink", f"GET {API} lists them")
+    return plain_error_answer(404, "the fleet has no such sink", f"GET {API} lists them")
 
 
-def _answer_spec_page(_: ServedFleet, known: Known, seen: SinkView) -> Answer:
+def _answer_fleet_sink_page(_: ServedFleet, known: Known, seen: SinkView) -> Answer:
     return html_answer(200, fleet_page.fleet_sink_page(known, seen), SEARCH_POLICY)
 
 
@@ -294,9 +294,9 @@ def _answer_sink_api(fleet: ServedFleet, known: Known | None, asked: Asked, key:
                 fleet, known, key, lambda _, known, seen: _answer_sink_document(known, seen, asked)
             )
         case "PUT":
-            return _answer_change_of_specs(fleet, asked, _plan_apply, key)
+            return _change_specs_and_answer(fleet, asked, _plan_apply, key)
         case "DELETE":
-            return _answer_change_of_specs(fleet, asked, _plan_remove, key)
+            return _change_specs_and_answer(fleet, asked, _plan_remove, key)
     return method_not_allowed_answer("DELETE", "GET", "PUT")
 
 
@@ -311,11 +311,11 @@ def _answer_sink_document(known: Known, seen: SinkView, asked: Asked) -> Answer:
 MakePlan = Callable[[str, Given], FleetPlanner]
 
 
-def _answer_change_of_specs(
+def _change_specs_and_answer(
     fleet: ServedFleet, asked: Asked, make_plan: MakePlan | None, name: str
 ) -> Answer:
     if make_plan is None:
-        return refusal_answer(
+        return plain_error_answer(
             404, "a sink has nothing of that name", f"known are: {', '.join(_MOVES)}"
         )
     method = "DELETE" if make_plan is _plan_remove else "PUT"
@@ -421,7 +421,7 @@ def _plan_drain(worker: str, given: Given) -> FleetPlanner:
     return plan_drain(worker)
 
 
-def _planner_of_state(state: DesiredState) -> MakePlan:
+def _make_plan_of_state(state: DesiredState) -> MakePlan:
     def make(name: str, given: Given) -> FleetPlanner:
         _require_known_keys_and_types(given)
         return plan_desired_state([name], state)
@@ -430,10 +430,10 @@ def _planner_of_state(state: DesiredState) -> MakePlan:
 
 
 _MOVES: Mapping[str, MakePlan] = {
-    "pause": _planner_of_state(DesiredState.PAUSED),
-    "resume": _planner_of_state(DesiredState.RUNNING),
-    "stop": _planner_of_state(DesiredState.STOPPED),
-    "start": _planner_of_state(DesiredState.RUNNING),
+    "pause": _make_plan_of_state(DesiredState.PAUSED),
+    "resume": _make_plan_of_state(DesiredState.RUNNING),
+    "stop": _make_plan_of_state(DesiredState.STOPPED),
+    "start": _make_plan_of_state(DesiredState.RUNNING),
     "restart": _plan_restart,
     "move": _plan_move,
     "scale": _plan_scale,

@@ -32,7 +32,7 @@ _EVENTS_AT_ONCE = 256
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # Python ignores SIGPIPE anyway
 
 
-def _require_no_errno(result: int) -> int:
+def _result_or_oserror(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -63,7 +63,7 @@ class KeptSocket(socket.socket):
             return first
         size = min(size, _AT_ONCE_BYTES)
         buffer = ctypes.create_string_buffer(size)
-        got = _require_no_errno(_C.recv(self.fileno(), buffer, size, flags))
+        got = _result_or_oserror(_C.recv(self.fileno(), buffer, size, flags))
         return buffer.raw[:got]
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
@@ -73,7 +73,7 @@ class KeptSocket(socket.socket):
 
     def send(self, data: Any, flags: int = 0) -> int:
         part = bytes(memoryview(data)[:_AT_ONCE_BYTES])
-        return _require_no_errno(_C.send(self.fileno(), part, len(part), flags | _NO_SIGNAL))
+        return _result_or_oserror(_C.send(self.fileno(), part, len(part), flags | _NO_SIGNAL))
 
     def getpeername(self) -> Any:
         return self._peer
@@ -93,7 +93,9 @@ def accept_connection(listening: socket.socket) -> KeptSocket:
     address = ctypes.create_string_buffer(_ADDRESS_BYTES)
     size = ctypes.c_uint32(_ADDRESS_BYTES)
     how = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    descriptor = _require_no_errno(_C.accept4(listening.fileno(), address, ctypes.byref(size), how))
+    descriptor = _result_or_oserror(
+        _C.accept4(listening.fileno(), address, ctypes.byref(size), how)
+    )
     return KeptSocket(listening.family, descriptor, _peer_address(listening.family, address.raw))
 
 
@@ -132,12 +134,12 @@ class _KeptEpoll:
 
     def _control(self, operation: int, descriptor: int, events: int) -> None:
         event = _EpollEvent(events, descriptor)
-        _require_no_errno(
+        _result_or_oserror(
             _C.epoll_ctl(self._epoll.fileno(), operation, descriptor, ctypes.byref(event))
         )
 
     def poll(self, timeout_s: float, events_max: int) -> list[tuple[int, int]]:
-        count = _require_no_errno(
+        count = _result_or_oserror(
             _C.epoll_wait(self._epoll.fileno(), self._found, _EVENTS_AT_ONCE, 0)
         )
         if count or timeout_s == 0:

@@ -51,24 +51,24 @@ def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, A
     _require_known_keys(given, frozenset())
     before = stopping.read_claimable_record(settings)
     done = None if dry_run else stopping.stop_sink(settings)
-    return _describe_stop_or_start(dry_run, before, done)
+    return _stop_or_start_answer(dry_run, before, done)
 
 
 def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
     before = stopping.read_claimable_record(settings)
     done = None if dry_run else stopping.StopResult(stopping.start_sink(settings), ())
-    return _describe_stop_or_start(dry_run, before, done, starts=True)
+    return _stop_or_start_answer(dry_run, before, done, starts=True)
 
 
 def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
     _require_known_keys(given, frozenset())
     before = stopping.read_claimable_record(settings)
     done = None if dry_run else stopping.restart_sink(settings)
-    return {**_describe_stop_or_start(dry_run, before, done), "changes": True}
+    return {**_stop_or_start_answer(dry_run, before, done), "changes": True}
 
 
-def _describe_stop_or_start(
+def _stop_or_start_answer(
     dry_run: bool,  # noqa: FBT001
     before: CommitRecord,
     done: stopping.StopResult | None,

@@ -109,7 +109,7 @@ class Watch:
         self._begun_s = time.monotonic()
         self._found: Unwell | None = Unwell(Condition.STARTING, "the sink was not looked at yet")
 
-    def find_problem(self) -> Unwell | None:
+    def newest_problem(self) -> Unwell | None:
         """Return what is wrong, if ``headgate status`` would not exit with 0."""
         late_s = time.monotonic() - self._begun_s - self._interval_s
         if late_s > _LOOK_S_MAX:

@@ -28,7 +28,7 @@ from headgate.runtime.wall_clock import format_utc
 
 def sink_page(report: StatusReport, now_ms: int) -> str:
     """Return the page with everything about one sink."""
-    condition = f"{report.condition}{', paused' if _is_also_paused(report) else ''}"
+    condition = f"{report.condition}{', paused' if _is_paused_beside_condition(report) else ''}"
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
         f"<h1>{escape_text(report.sink)}</h1>",
@@ -77,7 +77,7 @@ def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
     return render_page("headgate", ["<h1>Sinks</h1>", render_table(heads, rows, {2}, {4})], now_ms)
 
 
-def _is_also_paused(report: StatusReport) -> bool:
+def _is_paused_beside_condition(report: StatusReport) -> bool:
     return report.paused and report.condition != Condition.PAUSED
 
 

@@ -86,7 +86,7 @@ class ProposedRecords:
     def envelope(self) -> Envelope:
         return self.looks.most_common_envelope or Envelope.PLAIN
 
-    def keeps_given_options(self, *, is_format_given: bool) -> bool:
+    def takes_given_format_options(self, *, is_format_given: bool) -> bool:
         """Return whether the options that were given belong to the format."""
         return is_format_given or self.format_name.endswith(_REGISTRY)
 

@@ -13,7 +13,7 @@ from headgate.config.load import parse
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redaction import to_printable_line
 from headgate.data_plane.cdc.policy import Envelope
-from headgate.data_plane.formats.registry.frames import record_framer_with_headers
+from headgate.data_plane.formats.registry.frames import framer_of_keys_and_values
 from headgate.kafka.cluster_queries import Cluster
 from headgate.kafka.record_samples import read_newest_records
 from headgate.operations.init.infer_columns import ProposedColumn
@@ -142,7 +142,7 @@ def propose_and_write_sink_file(
     records: ProposedRecords | None = None
     if topic is not None:
         Cluster(settings.kafka).count_brokers()  # its error names the address
-        reading = record_framer_with_headers(settings.format.options, settings.format.key_options)
+        reading = framer_of_keys_and_values(settings.format.options, settings.format.key_options)
         newest = read_newest_records(settings.kafka, topic, SAMPLE_RECORDS, reading)
         records = propose_from_records(newest, settings.format, is_format_given="type" in format)
         text = build_sink_file_text(name, folder, topic, kafka, format=format, records=records)
@@ -184,7 +184,7 @@ def build_sink_file_text(
         format_text = _section_of_format(format.get("type", _format_taking_options(format)), format)
         return _TEMPLATE.format(**parts, **_APPENDED, format=format_text, columns=_COLUMNS)
     changes = _settings_for_changes(records)
-    kept = format if records.keeps_given_options(is_format_given="type" in format) else {}
+    kept = format if records.takes_given_format_options(is_format_given="type" in format) else {}
     return _TEMPLATE.format(
         **parts,
         **changes.template_parts,

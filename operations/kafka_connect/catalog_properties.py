@@ -89,7 +89,7 @@ def fill_catalog(report: Report) -> None:
     properties["type"] = {"jdbc": "sql"}.get(kind, kind)
     for name, value in keys.items():
         _fill_catalog_property(report, kind, name, value)
-    _fill_from_hadoop(report)
+    _fill_store_from_hadoop_keys(report)
     _set_region_of_each_client(properties)
 
 
@@ -186,7 +186,7 @@ def _fill_jdbc_uri(report: Report) -> None:
         report.note_kept(f"iceberg.catalog.jdbc.{name}", "part of catalog.properties.uri")
 
 
-def _fill_from_hadoop(report: Report) -> None:
+def _fill_store_from_hadoop_keys(report: Report) -> None:
     properties = report.ensure_section("catalog", "properties")
     report.note_dropped(
         (key for key in report.keys if key == "iceberg.hadoop-conf-dir"),

@@ -74,7 +74,7 @@ def _parse_json(path: Path, text: str) -> dict[str, str]:
         raise ConnectorFileUnfit(f"{path}: is nested too deeply", _SHAPES) from None
     if repeated:
         raise ConnectorFileUnfit(
-            f"{_describe_line_of_key(path, text, repeated[0])}: {repeated[0]} is there twice",
+            f"{_file_and_line_of_key(path, text, repeated[0])}: {repeated[0]} is there twice",
             "remove one of them",
         )
     if isinstance(document, list):
@@ -86,7 +86,7 @@ def _flatten_document(path: Path, text: str, document: Mapping[str, Any]) -> dic
     inner = document.get("config", document.get("connectorConfiguration"))
     if inner is not None and not isinstance(inner, dict):
         raise ConnectorFileUnfit(
-            f"{_describe_line_of_key(path, text, 'config')}: config is no object", _SHAPES
+            f"{_file_and_line_of_key(path, text, 'config')}: config is no object", _SHAPES
         )
     found: dict[str, str] = {}
     for key, value in (document if inner is None else inner).items():
@@ -94,7 +94,7 @@ def _flatten_document(path: Path, text: str, document: Mapping[str, Any]) -> dic
             continue  # Connect takes a null for a key that is not there
         if isinstance(value, dict | list):
             raise ConnectorFileUnfit(
-                f"{_describe_line_of_key(path, text, key)}: {key} is {_describe_kind(value)}, "
+                f"{_file_and_line_of_key(path, text, key)}: {key} is {_describe_kind(value)}, "
                 "not a text",
                 _SHAPES,
             )
@@ -109,7 +109,7 @@ def _describe_kind(value: object) -> str:
     return "a list" if isinstance(value, list) else "an object"
 
 
-def _describe_line_of_key(path: Path, text: str, key: str) -> str:
+def _file_and_line_of_key(path: Path, text: str, key: str) -> str:
     """Return the file with the line in which the key stands last."""
     at = text.rfind(json.dumps(key))
     return f"{path}:{text.count(chr(10), 0, at) + 1}" if at >= 0 else str(path)

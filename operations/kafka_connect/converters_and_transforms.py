@@ -166,7 +166,7 @@ def transform_names(report: Report) -> list[str]:
     return report.connector_list("transforms")
 
 
-def _kind_and_side(report: Report, transform: str) -> tuple[str, str]:
+def _class_and_side_of_transform(report: Report, transform: str) -> tuple[str, str]:
     """Return the class without its package, and whether it is for keys or values, if it says so."""
     written = report.connector_value(f"transforms.{transform}.type")
     kind, _, side = written.rpartition(".")[2].partition("$")
@@ -177,7 +177,7 @@ def fields_with_topic_name(report: Report, transforms: Iterable[str]) -> set[str
     """Return the fields into which these transforms copy the topic's name."""
     found = set()
     for name in transforms:
-        kind, side = _kind_and_side(report, name)
+        kind, side = _class_and_side_of_transform(report, name)
         if side == "Key":
             continue
         field = report.connector_value(f"transforms.{name}.topic.field").rstrip("!?")
@@ -190,13 +190,13 @@ def fields_with_topic_name(report: Report, transforms: Iterable[str]) -> set[str
     return found
 
 
-def fill_record_columns_of_transforms(report: Report) -> None:
+def translate_transforms(report: Report) -> None:
     """Fill ``record_columns`` from the transforms that make such columns; name the others'
     counterparts."""
     names = transform_names(report)
     for position, name in enumerate(names, 1):
         prefix = f"transforms.{name}."
-        kind, side = _kind_and_side(report, name)
+        kind, side = _class_and_side_of_transform(report, name)
         # Routes and record columns take the topic's own name here, never a router's new one.
         if kind in _TOPIC_ROUTERS and fields_with_topic_name(report, names[position:]):
             report.note_refused(

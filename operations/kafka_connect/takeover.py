@@ -76,17 +76,17 @@ from headgate.operations.kafka_connect.transaction_events import (
     assemble_announcements,
 )
 from headgate.operations.kafka_connect.translation import ANCESTOR, APACHE
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
+from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing
 from headgate.tables.iceberg.connector_commits import (
     BranchFiles,
-    find_missing_files,
+    find_missing_or_resized_files,
     find_newest_mark,
     read_connector_branch_history,
     to_written_file,
 )
 from headgate.tables.iceberg.connector_fence import (
     connector_position_property,
-    is_fence,
+    is_fence_mark,
     mark_property_for_ends,
     properties_of_fence,
 )
@@ -248,13 +248,13 @@ def plan_takeover_of_sink(
     control = read_control_topic(kafka, connector.control_topic, connector.group, request.wait_s)
     told = assemble_announcements(control.records, connector.control_topic, connector.group)
     topics = read_topics(settings)  # one left out would not begin where the group is
-    _require_all_topics_of_connector(told, topics)
+    _require_sink_reads_announced_topics(told, topics)
     _require_partitions_exist(request.began or (), topics)
     at = (TopicPartition(t, n) for t, state in topics.items() for n in state.partitions)
     group = read_group_offsets(with_log_silenced(kafka), connector.group, at, ANSWER_S_MAX)
     require_empty_group(kafka, connector.group)
     read = _Read(connector, request, control, told, group)
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         _require_unclaimed(settings, tables)
         names, gone = _find_tables_of_connector(tables, keys, connector, told)
         filled = [_plan_takeover_of_table(tables, name, read) for name in names]
@@ -414,7 +414,7 @@ def _require_unclaimed(settings: SinkSettings, tables: SinkTables) -> None:
         )
 
 
-def _require_all_topics_of_connector(
+def _require_sink_reads_announced_topics(
     announcements: list[WorkerAnnouncement], topics: Mapping[str, TopicState]
 ) -> None:
     named = {at.topic for each in announcements for at in each.offsets}
@@ -486,7 +486,7 @@ def _with_adopted_files(
             f"a file that was announced does not fit table {name}: {error}",
             "nothing was changed; without --adopt its records are read again",
         ) from error
-    if gone := find_missing_files(table, {file.path: file.size_bytes for file in files}):
+    if gone := find_missing_or_resized_files(table, {file.path: file.size_bytes for file in files}):
         raise AdoptionRefused(
             f"{len(gone)} of {len(files)} files are gone, or were changed: {gone[0]}",
             "an orphan clean-up may have removed them; without --adopt their records are reread",
@@ -501,7 +501,7 @@ def _find_first_offsets(
     topics: Mapping[str, TopicState],
 ) -> Offsets:
     """Return where the sink begins, for each partition that there is now."""
-    known = dict(plan.group_offsets if request.adopts else plan.start_offsets)
+    known = dict(plan.group_offsets if request.adopts else plan.reread_offsets)
     for topic, state in topics.items():
         for number, log in state.partitions.items():
             at = TopicPartition(topic, number)
@@ -567,7 +567,7 @@ def carry_out_takeover(settings: SinkSettings, takeover: Takeover) -> None:
             settings, table.view, claim, _not_done_error(settings), files=table.files, fence=fence
         )
         return
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         for table in takeover.tables:
             if not table.files and _is_fenced_by_unfinished_takeover(table.view):
                 continue
@@ -657,7 +657,7 @@ def plan_handback_to_connector(settings: SinkSettings, keys: Mapping[str, str]) 
     topic = connector.control_topic
     control = read_control_topic(settings.kafka, topic, connector.group)
     told = assemble_announcements(control.records, topic, connector.group)
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         with closing(tables.open_primary()) as table:
             view = table.read()
         record = require_claimable_record(settings, view)
@@ -723,7 +723,7 @@ def _find_tables_beside(
     found = _listed_tables(keys)
     for name in _announced_tables(announcements) - found - {tables.name}:
         mark = _find_newest_mark(tables, name, connector)
-        if mark is not None and not is_fence(mark):
+        if mark is not None and not is_fence_mark(mark):
             found.add(name)
     return sorted(found - {tables.name})
 
@@ -736,11 +736,11 @@ def carry_out_handback_to_connector(settings: SinkSettings, way: WayBack) -> Non
     mark = mark_property_for_ends(connector.control_topic, connector.group, way.ends)
     claim = make_claim(way.record, f"{TAKEOVER} --back", stopped=True)
     commit_claim_or_raise(settings, way.view, claim, _not_done_error(settings), fence=mark)
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         for view in way.fenced:
             assert view.record is not None, "only tables of the sink are fenced"
             sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-            record = view.record.next_without_records(claim.transaction, sender)
+            record = view.record.next_adding_no_rows(claim.transaction, sender)
             _commit_to_table_or_raise(tables, CommitAttempt(view, record, fence=mark))
     write_group_offsets(settings.kafka, connector.group, way.record.offsets)
 

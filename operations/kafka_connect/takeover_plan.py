@@ -102,7 +102,7 @@ class TakeoverPlan:
     doubts_of_adoption: tuple[str, ...] = ()
 
     @property
-    def start_offsets(self) -> Offsets:
+    def reread_offsets(self) -> Offsets:
         """Return where to read from. Only without ``doubts``."""
         return Offsets({p.partition: p.start for p in self.partitions if p.start is not None})
 
@@ -122,7 +122,7 @@ class _Judged:
     halves: list[Announcement] = field(default_factory=list)
     by_mark: int = 0
 
-    def judge_and_sort_missing_files(self, announced: Announcement) -> bool:
+    def is_in_table_noting_missing(self, announced: Announcement) -> bool:
         """TAKEOVER-4: all of its files are in the branch's history, or the mark speaks for them."""
         missing = {path: n for path, n in announced.files.items() if path not in self.history.ever}
         if not missing:
@@ -151,7 +151,7 @@ def plan_takeover(
     also adds what the connector lost.
     """
     judged = _Judged(history)
-    present = [judged.judge_and_sort_missing_files(each) for each in log.announcements]
+    present = [judged.is_in_table_noting_missing(each) for each in log.announcements]
     told = _group_by_partition(log.announcements, present)
     moved = [
         text for at in sorted({*told, *group}) for text in _describe_moved_group(at, told, group)

@@ -12,7 +12,7 @@ from headgate.config.sink_sections import ControlSettings
 from headgate.operations.kafka_connect.catalog_properties import fill_catalog
 from headgate.operations.kafka_connect.converters_and_transforms import (
     fill_format_of_converters,
-    fill_record_columns_of_transforms,
+    translate_transforms,
 )
 from headgate.operations.kafka_connect.kafka_properties import fill_kafka
 from headgate.operations.kafka_connect.tables_and_routes import (
@@ -138,7 +138,7 @@ def _translate_to_one_sink(
     fill_catalog(report)
     fill_format_of_converters(report)
     fill_tables(report, only_table)
-    fill_record_columns_of_transforms(report)
+    translate_transforms(report)
     fill_columns_and_creation(report)
     _fill_quarantine(report)
     _fill_commit_interval(report)

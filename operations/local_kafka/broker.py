@@ -18,14 +18,17 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.child_process import kill_child_group, start_child
+from headgate.operations.child_process import (
+    kill_child_group_and_wait,
+    start_child_killed_with_parent,
+)
 from headgate.operations.java_installation import (
     NAME_ANOTHER,
     Progress,
     ensure_jars,
     java_version,
-    refusing_unwritable_folder,
     require_java,
+    translating_folder_errors,
     user_cache_folder,
 )
 from headgate.runtime.early_signals import stop_set_by_signals
@@ -106,14 +109,14 @@ class EmbeddedKafka:
         ``Unreachable`` with the end of the broker's log if it does not come up.
         """
         require_java()
-        with refusing_unwritable_folder(self._home, NAME_ANOTHER):
+        with translating_folder_errors(self._home, NAME_ANOTHER):
             self._home.mkdir(parents=True, exist_ok=True)
             data = self._home / "data"
             if not data.exists():
                 self._format_storage()
             config = self._write_configuration(data)
             with self.log_file.open("ab") as log:
-                self._process = start_child(
+                self._process = start_child_killed_with_parent(
                     self._java_command("kafka.Kafka", str(config)), log, self._home
                 )
         try:
@@ -138,7 +141,7 @@ class EmbeddedKafka:
         """Kill the process like a power cut; has no effect if the broker is not running."""
         process, self._process = self._process, None
         if process is not None:
-            kill_child_group(process)
+            kill_child_group_and_wait(process)
 
     def restart(self) -> None:
         """Stop if running, and start again with the same data on the same port."""
@@ -278,7 +281,7 @@ def run_until_stopped(
     Raises ``ConfigurationError`` for a folder with other content or that cannot be made, and for a
     port in use, ``Unreachable`` if it fails.
     """
-    with refusing_unwritable_folder(folder, NAME_ANOTHER):
+    with translating_folder_errors(folder, NAME_ANOTHER):
         if (
             folder.exists()
             and any(folder.iterdir())

@@ -22,8 +22,8 @@ from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka_connection import open_reachable_source_topics
 from headgate.operations.access.tables import (
     count_decided_rows_by_table,
+    open_routed_tables_one_by_one,
     open_tables_for_reading,
-    open_tables_one_by_one,
 )
 from headgate.runtime.sink_tables import Answer, TableAtRest, translate_table_error
 
@@ -86,10 +86,10 @@ def list_tables(settings: SinkSettings) -> TablesReport:
                 pending.get(pending_commit.table, 0) + pending_commit.record_count
             )
         decided = count_decided_rows_by_table(settings.quarantine, history)
-        named = _tables_decided_by_topic(settings.tables, record)
+        named = _tables_named_by_known_topics(settings.tables, record)
         described = {
             name: _to_filled_table_or_error(name, table, pending.get(name, 0))
-            for name, table in open_tables_one_by_one(opened, history, named)
+            for name, table in open_routed_tables_one_by_one(opened, history, named)
         }
         suspended = {each.table: each for each in (record.suspended if record else ())}
         known = {*described, *pending, *suspended, *decided, *named, *history.filled}
@@ -106,12 +106,12 @@ def list_tables(settings: SinkSettings) -> TablesReport:
         )
 
 
-def _tables_decided_by_topic(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
+def _tables_named_by_known_topics(tables: TablesSettings, record: CommitRecord | None) -> set[str]:
     """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
     return {
         target.table
-        for target in tables.routing.tables_of_topics_without_collisions(topics).values()
+        for target in tables.routing.tables_of_topics_winning_collisions(topics).values()
     }
 
 
@@ -197,7 +197,7 @@ def _describe_routes(tables: TablesSettings, topics: list[str]) -> Iterator[str]
 
 def _describe_collisions(tables: TablesSettings, topics: list[str]) -> Iterator[str]:
     routing = tables.routing
-    winners = routing.tables_of_topics_without_collisions(topics)
+    winners = routing.tables_of_topics_winning_collisions(topics)
     for topic in topics:
         target = routing.table_of_topic(topic)
         if target and topic not in winners:

@@ -58,7 +58,7 @@ from headgate.operations.access.open_secondary_tables import (
     require_unkeyed,
 )
 from headgate.operations.control.operator_claim import current_actor, try_announce_command
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
+from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing, require_catalog
 
 PORTION = 10_000
 """How many records share one commit; of all others, only their places are in memory."""
@@ -121,7 +121,7 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     tables raises. What was replayed by then is in the tables once.
     """
     require_replayable(settings, names)
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         session = _ReplaySession(tables)
         given = (
             tuple(map(session.replay_table, sorted(names)))
@@ -158,7 +158,7 @@ class _ReplaySession:
 
     def replay_table(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""
-        places: Sequence[Place] = self._quarantine.replayable_places_for_table(name)
+        places: Sequence[Place] = self._quarantine.places_for_table(name)
         given = ReplayedTable(name)
         while True:
             _, view = self._tables.require_table_as_sink_left_it(name)
@@ -195,7 +195,7 @@ class _ReplaySession:
         )
         if self._quarantine.head == before.head:
             return places
-        there = self._quarantine.replayable_places_for_table(name)
+        there = self._quarantine.places_for_table(name)
         if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
             named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
             raise DeletedMeanwhile(

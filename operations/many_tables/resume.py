@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Resume
 from headgate.operations.access.open_secondary_tables import require_many_tables
 from headgate.operations.access.tables import open_tables_for_reading
-from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, send_until_applied
+from headgate.operations.control.pause import LOOKED_AT_S, default_patience_s, pause_or_resume_sink
 from headgate.runtime.sink_tables import SinkTables
 
 _GONE_HINT = (
@@ -38,7 +38,7 @@ def resume_tables(
     """
     require_many_tables(settings.tables)
     with open_tables_for_reading(settings) as tables:
-        suspended, gone = _read_suspended(tables)
+        suspended, gone = _read_suspended_and_gone_tables(tables)
     strangers = sorted(set(names) - suspended.keys())
     if strangers or not suspended:
         raise ConfigurationError(
@@ -66,7 +66,7 @@ def resume_tables(
     still: list[str] = []
     if resumed:  # a RESUME without tables would end a pause of the whole sink
         event = Resume(tuple(sorted(resumed)))
-        record = send_until_applied(settings, event, is_answered, patience_s)
+        record = pause_or_resume_sink(settings, event, is_answered, patience_s)
         left = [p for p in record.suspended if p.table in resumed and not p.resuming]
         still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
     if still or refused:
@@ -86,7 +86,7 @@ def resume_and_wait_until_open(
     """
     require_many_tables(settings.tables)
     with open_tables_for_reading(settings) as tables:
-        suspended, gone = _read_suspended(tables)
+        suspended, gone = _read_suspended_and_gone_tables(tables)
     wanted = set(names) if names else suspended.keys() - set(gone)
     resumed = tuple(sorted(suspended.keys() & wanted))
     if any(not suspended[name].resuming for name in resumed):
@@ -127,7 +127,7 @@ def _find_tables_not_open_yet(
 ) -> dict[str, _NotOpenYet]:
     """Return, by table that takes no rows yet, why not and what to do."""
     delivered = "it receives what is pending for it first (headgate tables SINK); then ask again"
-    suspended = _read_suspended(tables).by_name
+    suspended = _read_suspended_and_gone_tables(tables).by_name
     resuming = _NotOpenYet("is resuming, but not open yet", delivered)
     waiting = {
         name: resuming
@@ -160,7 +160,7 @@ class _SuspendedTables(NamedTuple):
     gone: set[str]
 
 
-def _read_suspended(tables: SinkTables) -> _SuspendedTables:
+def _read_suspended_and_gone_tables(tables: SinkTables) -> _SuspendedTables:
     record = tables.reader.history().current_record
     suspended = {each.table: each for each in (record.suspended if record else ())}
     dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}

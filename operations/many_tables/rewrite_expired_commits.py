@@ -51,7 +51,7 @@ from headgate.operations.audit.table_records import (
 )
 from headgate.operations.control.operator_claim import current_actor, try_announce_command
 from headgate.runtime.maintenance.compaction import rewrite_pending_files
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only, require_catalog
+from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing, require_catalog
 from headgate.tables.storage.file_io import delete_quietly
 
 _TRIES = 5
@@ -126,7 +126,7 @@ def rewrite_expired_commits_of_tables(
     then is in the tables once.
     """
     columns = require_rewritable_by_coordinates(settings, names)
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         session = _RewriteSession(tables, columns)
         written = (
             tuple(map(session.rewrite_expired_commits_of_table, sorted(names)))
@@ -265,17 +265,19 @@ class _RewriteSession:
         expired, came = TableRecords(), TableRecords()
         try:
             paths = {
-                pending_commit: {file.path for file in self._read_rows_of(reader, pending_commit)}
+                pending_commit: {
+                    file.path for file in self._read_staged_rows_of(reader, pending_commit)
+                }
                 for pending_commit in pending_commits
             }
             known = find_which_were_delivered(reader, paths, self._tables.ledger.uuid)
             for pending_commit in pending_commits:
                 scan_staged_files(
-                    self._read_rows_of(reader, pending_commit), self._columns, expired
+                    self._read_staged_rows_of(reader, pending_commit), self._columns, expired
                 )
                 if known[pending_commit]:
                     scan_staged_files(
-                        self._read_rows_of(reader, pending_commit), self._columns, came
+                        self._read_staged_rows_of(reader, pending_commit), self._columns, came
                     )
             present = scan_records(reader, self._columns, frozenset(), on_progress=lambda *_: None)
         except FileNotFoundError as error:
@@ -328,7 +330,7 @@ class _RewriteSession:
             )
         return _RemainingRows(written, sum(map(len, there.values())), sum(map(len, gone.values())))
 
-    def _read_rows_of(
+    def _read_staged_rows_of(
         self, reader: LoadedReader, pending_commit: PendingCommit
     ) -> Iterator[FileRows]:
         return reader.staged_rows(pending_commit.manifest, self._columns)
@@ -365,7 +367,7 @@ class _RewriteSession:
         """Return, by file, the positions of the rows of these records."""
         positions: dict[str, BitMap64] = {}
         for pending_commit in pending_commits:
-            for file in self._read_rows_of(reader, pending_commit):
+            for file in self._read_staged_rows_of(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
                     places = (

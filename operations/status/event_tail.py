@@ -79,7 +79,7 @@ def _identity_of_event(envelope: Envelope) -> tuple[object, ...]:
     return envelope.sender, envelope.sequence, envelope.time_ms, part
 
 
-def event_fields(envelope: Envelope) -> dict[str, Any]:
+def event_as_json(envelope: Envelope) -> dict[str, Any]:
     """Return an event as one flat JSON object."""
     return {
         "time_ms": envelope.time_ms,

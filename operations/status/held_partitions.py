@@ -51,7 +51,7 @@ def find_held_partitions(
     )
 
 
-def held_partitions_of_topics(
+def find_held_partitions_of_unchanged_topics(
     settings: SinkSettings, record: CommitRecord, topics: Mapping[str, TopicState]
 ) -> tuple[HeldPartition, ...]:
     """Return them, of those ``topics`` that the stored offsets belong to."""
@@ -78,7 +78,7 @@ def describe_held_partitions(
     held_ms = changes.added_partitions_hold_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
-    if changes.partitions_grow_by_multiples_only and (
+    if changes.refuses_uneven_partition_growth and (
         unordered := _describe_growth_to_no_multiple(held)
     ):
         return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]

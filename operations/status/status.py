@@ -30,7 +30,7 @@ from headgate.control_protocol.table_history import (
     empty_history,
 )
 from headgate.kafka.cluster_queries import Cluster
-from headgate.kafka.first_record_timestamps import read_first_timestamps
+from headgate.kafka.first_record_timestamps import try_read_first_timestamps
 from headgate.operations.access.kafka_connection import (
     open_reachable_source_topics,
     read_control_tail,
@@ -107,7 +107,7 @@ def read_status(
     """
     notes = _Notes(settings.redact)
     now_ms = wall_ms()
-    since_ms = now_ms - settings.coordinator.overdue_after_ms
+    since_ms = now_ms - settings.coordinator.records_overdue_after_ms
     table_status = _read_table_status(settings, Newest(transactions, since_ms), notes)
     history, wrong, record = (
         table_status.history,
@@ -155,7 +155,8 @@ def read_status(
             unheard=unheard,
             of_query=of_query,
             overdue=record is None
-            and (heard_events.since_ms or now_ms) < now_ms - settings.coordinator.overdue_after_ms,
+            and (heard_events.since_ms or now_ms)
+            < now_ms - settings.coordinator.records_overdue_after_ms,
         )
     )
     report = StatusReport(
@@ -179,7 +180,7 @@ def read_status(
         rejected_records=table_status.bad,
     )
     if with_age and notes.reachable:
-        earliest = partial(read_first_timestamps, settings.kafka, settings.source.group_id)
+        earliest = partial(try_read_first_timestamps, settings.kafka, settings.source.group_id)
         return replace(report, lag_seconds=_lag_ages_by_topic(report, earliest, now_ms))
     return report
 

@@ -71,7 +71,7 @@ class Balancer:
                 with closing(FleetReader(self._settings, wait_ms=WAIT_MS)) as reader:
                     self._balance_and_tidy_until(ends, reader)
             except HeadgateError as error:
-                self._read_trouble.log_outage_if_new(self._settings.redact(str(error)))
+                self._read_trouble.log_outage_once_per_reason(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - placement may be late; it must stop no sink
                 _log.exception("sinks are not balanced: a bug in headgate")
             ends.wait(EVERY_S)
@@ -109,7 +109,7 @@ class Balancer:
                 f"two workers are called {name}: the fleet sees one of them at a time",
                 "give each worker a worker.name of its own, or end the one that is left over",
             )
-            self._name_trouble.log_outage_if_new(str(error))
+            self._name_trouble.log_outage_once_per_reason(str(error))
         if not names:
             self._name_trouble.end_outage()
 
@@ -123,7 +123,7 @@ class Balancer:
         except FleetChangedMeanwhile:
             return  # a person's change goes first
         except HeadgateError as error:
-            self._move_trouble.log_outage_if_new(self._settings.redact(str(error)))
+            self._move_trouble.log_outage_once_per_reason(self._settings.redact(str(error)))
             return
         self._move_trouble.end_outage()
         for line in plan.lines:

@@ -326,7 +326,7 @@ class FleetMember:
                 self._stay_in_group(admin)
                 continue
             except HeadgateError as error:
-                self._seat_trouble.log_outage_if_new(self._settings.redact(str(error)))
+                self._seat_trouble.log_outage_once_per_reason(self._settings.redact(str(error)))
             except Exception:  # noqa: BLE001 - a bug here must stop no sink
                 _log.exception(
                     "fleet %s: a bug in headgate; sinks go on", self._settings.fleet.name

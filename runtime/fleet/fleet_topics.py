@@ -88,7 +88,7 @@ class FleetReader:
         """Return what the records taken so far say now."""
         return build_fleet_view(self.records, wall_ms())
 
-    def confirm_topics(self, admin: TopicAdmin) -> None:
+    def require_topics_unchanged(self, admin: TopicAdmin) -> None:
         """Ask for both topics: only an answer makes what was read that of now.
 
         Raises ``FleetTopicUnfit`` if one is gone, or another one; ``Unreachable``.
@@ -159,7 +159,7 @@ class WatchedFleet:
                 self._reader = again
             else:
                 self._admin = self._admin or TopicAdmin(self._settings.kafka)
-                self._reader.confirm_topics(self._admin)
+                self._reader.require_topics_unchanged(self._admin)
         except Unreachable as error:
             why = self._settings.redact(str(error))
             age_s = (asked_ms - self._answered_ms) // 1_000

@@ -277,12 +277,12 @@ def effective_specs(specs: Iterable[CommandRecord]) -> Mapping[str, CommandRecor
     found: dict[str, CommandRecord] = {}
     for record in specs:
         other = found.get(record.key)
-        if other is None or _placement_rank(record) > _placement_rank(other):
+        if other is None or _spec_precedence(record) > _spec_precedence(other):
             found[record.key] = record
     return found
 
 
-def _placement_rank(record: CommandRecord) -> tuple[int, int]:
+def _spec_precedence(record: CommandRecord) -> tuple[int, int]:
     assert isinstance(record.value, SinkSpec)
     return record.value.number, -record.slot
 

@@ -15,7 +15,7 @@ class OutageLog:
         self._what = what
         self._said: set[str] = set()
 
-    def log_outage_if_new(self, why: str) -> None:
+    def log_outage_once_per_reason(self, why: str) -> None:
         if why not in self._said:
             self._said.add(why)
             _log.warning("%s: %s", self._what, why)
@@ -30,6 +30,6 @@ class OutageLog:
         """Say why records were not written lately; it is over once some were, and none failed."""
         failures, written = producer.take_failures(), producer.take_written_flag()
         for failure in failures:
-            self.log_outage_if_new(failure)
+            self.log_outage_once_per_reason(failure)
         if written and not failures:
             self.end_outage()

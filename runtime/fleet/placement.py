@@ -83,7 +83,7 @@ class Placing:
                 self.hosts[sink, self.owners.get(slot, "")] if slots else 0,
                 self.of_worker[self.owners[slot]] if slots else 0.0,
                 self.of_slot[slot],
-                _spread_rank(slot, self.slots),
+                _tie_break_rank(slot, self.slots),
             ),
         )
         self._count_load(key, slot, load)
@@ -96,7 +96,7 @@ class Placing:
             self.hosts[sink_of_key(key), owner] += 1
 
 
-def _spread_rank(slot: int, slots: int) -> int:
+def _tie_break_rank(slot: int, slots: int) -> int:
     """Return a slot's place in an order whose first ones fall to as many workers as there are.
 
     Groups give neighbours to one worker, or every third slot, as members came; and the first sinks

@@ -12,7 +12,7 @@ from typing import Any
 
 from headgate.config.cleartext_secrets import find_keys_with_cleartext_secrets
 from headgate.config.load import parse_with_document, read_text
-from headgate.config.setting_types import Reading, resolving_references
+from headgate.config.setting_types import Reading, reading_references_as
 from headgate.config.sink_sections import GroupProtocol, WriterKind
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -85,7 +85,7 @@ def require_valid_sink_file(path: Path, text: str, reading: Reading) -> SinkName
         raise ConfigurationError(
             f"{path}: is longer than {FILE_BYTES_MAX // 1024} KiB", "a spec has no more room"
         )
-    with resolving_references(reading):
+    with reading_references_as(reading):
         settings, document = parse_with_document(path, text)
     if clear := find_keys_with_cleartext_secrets(document):
         raise SecretInClear(
@@ -139,7 +139,7 @@ def require_memory_for_jvm_per_sink(texts: Mapping[SinkName, str], mib_per_sink:
 # ------------------------------------------------------------------------ as its process reads it
 
 
-def default_fleet_control_topic(sink: SinkName) -> str:
+def default_control_topic_of_fleet_sink(sink: SinkName) -> str:
     """Return the control topic that a sink of a fleet has for itself."""
     return f"headgate-control-{sink}"
 
@@ -151,7 +151,9 @@ def with_fleet_defaults(text: str, sink: SinkName, session_timeout_ms: int) -> s
     other for each of their own. And the workers' session time-out: a killed process keeps its
     partitions for so long, also when a new one has long been there.
     """
-    text = _with_setting_if_missing(text, "control", "topic", default_fleet_control_topic(sink))
+    text = _with_setting_if_missing(
+        text, "control", "topic", default_control_topic_of_fleet_sink(sink)
+    )
     if _needs_no_session_timeout(text):
         return text
     session_ms = min(session_timeout_ms, _SESSION_MS_MAX)

@@ -165,7 +165,7 @@ def failure_event(error: BaseException, name: str, *, of_request: bool = False) 
     return {**said, "needs_person": person, "of_request": of_request}
 
 
-def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
+def serve_fork_requests(run_sink: RunSink, ask_sink: AskSink) -> None:
     """Fork a process per request on standard input, until that ends. Returns in no child."""
     # A service manager asks all processes of the unit to end: the sinks leave in order, and end
     # at once with this one. The end of its input ends it.
@@ -179,13 +179,13 @@ def serve_forks(run_sink: RunSink, ask_sink: AskSink) -> None:
             importlib.import_module(module)
         except ImportError:
             continue
-    _use_once_what_sinks_use()
+    _warm_up_shared_libraries()
     gc.collect()
     gc.freeze()
     _WarmParent(events, run_sink, ask_sink).serve()
 
 
-def _use_once_what_sinks_use() -> None:
+def _warm_up_shared_libraries() -> None:
     """Do once what each sink does at first: what that leaves in memory is shared, too.
 
     Checking the first file builds what checks them, opening a catalog what speaks to one, and the

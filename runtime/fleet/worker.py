@@ -245,7 +245,7 @@ class Worker:
             del self._names[pid]
             kill_group(pid)  # what the process has left behind, such as its JVM
             self._feed_life(
-                name, Ended(pid, *error_code_and_text_of_exit(said["status"]), self._draw())
+                name, Ended(pid, *error_code_and_text_of_wait_status(said["status"]), self._draw())
             )
 
     def _note_process_unstarted(self, name: str, act: str, why: str) -> None:
@@ -433,7 +433,7 @@ class Worker:
         self._source.report_sinks(told, _monotonic_ms())
 
 
-def error_code_and_text_of_exit(status: int) -> tuple[str, str]:
+def error_code_and_text_of_wait_status(status: int) -> tuple[str, str]:
     """Return code and text for a process that ended with this wait status, without last words."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

@@ -42,7 +42,7 @@ from headgate.tables.iceberg.maintenance.compaction_plan import (
     sink_data_folder,
 )
 from headgate.tables.iceberg.maintenance.files_to_delete import boottime_s
-from headgate.tables.iceberg.pending_manifests import group_rewritable_files_by_partition
+from headgate.tables.iceberg.pending_manifests import require_rewritable_files_by_partition
 from headgate.tables.iceberg.upsert.position_deletes import Positions, sorted_positions_of
 
 ROWS_AT_ONCE = 65_536
@@ -104,7 +104,7 @@ def rewrite_pending_files(
     """
     choice = Choice(
         None,
-        group_rewritable_files_by_partition(table, manifests, deleted_positions),
+        require_rewritable_files_by_partition(table, manifests, deleted_positions),
         frozenset(),
         (),
         0,
@@ -217,7 +217,7 @@ class Rewriting:
         if len(dead) == file.records:
             return
         try:
-            for some in self._read_all_rows(file):
+            for some in self._read_live_and_dead_rows(file):
                 here = dead[(dead >= rows) & (dead < rows + some.num_rows)] - rows
                 rows += some.num_rows
                 yield _without_rows(some, here) if len(here) else some
@@ -229,7 +229,7 @@ class Rewriting:
             unfit.path = file.path
             raise unfit
 
-    def _read_all_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
+    def _read_live_and_dead_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
         with self._shape.io.new_input(file.path).open() as stream:
             parquet = pq.ParquetFile(stream)
             position = 0

@@ -94,7 +94,7 @@ class Maintenance:
         # Each costs a call: only who looks for orphans has to know where the others are (ORPHAN-1).
         searches = search_orphans and self._settings.maintenance.orphans
         asked = tables_with_files(self._settings, view) if searches else names
-        places = find_locations(self._catalog, asked, self._ending)
+        places = find_table_locations(self._catalog, asked, self._ending)
         for name in names:
             if error := places.unread.get(name):
                 _log.warning("maintenance of %s is suspended for now: %s", name, error)
@@ -220,7 +220,7 @@ class Locations:
         return tuple(at for name, at in self.locations.items() if name != table)
 
 
-def find_locations(
+def find_table_locations(
     catalog: Catalog, names: Sequence[str], ending: threading.Event | None = None
 ) -> Locations:
     """Return the places of those tables that exist. A table that cannot be read stops no other."""

@@ -19,7 +19,7 @@ from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.control_protocol.table_history import Newest
 from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_file_bytes
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 from headgate.runtime.wall_clock import wall_ms
 from headgate.tables.iceberg.commit_mutex import CommitLock
 from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
@@ -325,7 +325,7 @@ class Round:
 
 def read_last_primary_tag_moves(settings: SinkSettings) -> PrimaryTags:
     """Read what the primary table says to the maintenance of an Iceberg quarantine beside it."""
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         history = tables.reader.history(_LAST)
         if not history.commits:
             history = tables.reader.history()

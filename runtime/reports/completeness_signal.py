@@ -20,7 +20,7 @@ from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.kafka.record_sender import GroupNote
 from headgate.runtime.background_thread import Pauses, WokenThread
 from headgate.runtime.reports.receivers import Receiver, describe_trouble, open_receiver
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
+from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
 from headgate.runtime.wall_clock import format_utc, wall_ms
@@ -50,7 +50,7 @@ class Completeness:
 
 def read_completeness(settings: SinkSettings) -> Completeness:
     """Read up to which time the sink's tables are complete. Raises what reading them raises."""
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         view = tables.reader.view()
         record = view.record
         if record is None or record.valid_through_ms is None:

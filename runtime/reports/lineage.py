@@ -32,7 +32,7 @@ from headgate.runtime.reports.openlineage import (
     build_event,
 )
 from headgate.runtime.reports.receivers import describe_trouble, open_receiver
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import Count
 from headgate.runtime.wall_clock import wall_ms
@@ -59,7 +59,7 @@ def read_commits_of_coordinator_life(
     settings: SinkSettings, life: Sender, since_ms: int
 ) -> TableRead:
     """Read what this life's coordinator has committed. Raises what reading a table raises."""
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         reader = tables.reader
         view, history = reader.view(), reader.history(Newest(_SNAPSHOTS, since_ms))
         names_of_columns = () if settings.tables else tuple(reader.columns())

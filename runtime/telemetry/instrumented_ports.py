@@ -224,7 +224,7 @@ def _outcome_label(outcome: CommitOutcome | HeadgateError) -> str:
     return "refused" if isinstance(outcome, Refused) else "unknown"
 
 
-def settlement_outcome(event: Settlement) -> str:
+def settlement_outcome_label(event: Settlement) -> str:
     return "aborted" if isinstance(event, AbortCommit) else "acked"
 
 
@@ -233,7 +233,7 @@ def is_start_or_settlement(event: object) -> bool:
     return isinstance(event, StartCommit | Settlement)
 
 
-def assignment_kind_or_none(envelope: Envelope) -> str | None:
+def assignment_change_or_none(envelope: Envelope) -> str | None:
     """Return what a presence reports about its partitions; ``None`` for a mere sign of life."""
     event = envelope.event
     return event.kind.value if isinstance(event, Presence) and event.concerns else None

@@ -102,7 +102,7 @@ class OpenTelemetry:
             match instrument.kind:
                 case Kind.COUNTER if instrument.sampled:
                     made[name] = meter.create_observable_counter(
-                        name, [self._gauge_callback(name)], description=instrument.about
+                        name, [self._observation_callback(name)], description=instrument.about
                     )
                 case Kind.COUNTER:
                     made[name] = meter.create_counter(name, description=instrument.about)
@@ -114,11 +114,11 @@ class OpenTelemetry:
                     )
                 case Kind.GAUGE:
                     made[name] = meter.create_observable_gauge(
-                        name, [self._gauge_callback(name)], description=instrument.about
+                        name, [self._observation_callback(name)], description=instrument.about
                     )
         return made
 
-    def _gauge_callback(self, name: str) -> Callable[[Any], Iterable[Any]]:
+    def _observation_callback(self, name: str) -> Callable[[Any], Iterable[Any]]:
         from opentelemetry.metrics import Observation
 
         def observations(_: Any) -> Sequence[Any]:

@@ -47,8 +47,8 @@ from headgate.runtime.telemetry.instrumented_ports import (
     MeteredPrimary,
     MeteredSecondaries,
     MeteredWriter,
-    assignment_kind_or_none,
-    settlement_outcome,
+    assignment_change_or_none,
+    settlement_outcome_label,
 )
 from headgate.runtime.telemetry.meters import Gauge, Telemetry
 from headgate.runtime.wall_clock import wall_ms
@@ -188,9 +188,9 @@ class SinkMeters:
             return f"{condition.value}: {error.code} {error.text}" if error else condition.value
         return None
 
-    def set_problem_source(self, find_problem: Callable[[], Unwell | None]) -> None:
+    def set_problem_source(self, newest_problem: Callable[[], Unwell | None]) -> None:
         """Ask this for what ``headgate status`` would say, whenever a probe or a scrape asks."""
-        self._unwell = find_problem
+        self._unwell = newest_problem
 
     # ------------------------------------------------------------------------- the participant
 
@@ -205,7 +205,7 @@ class SinkMeters:
         self._state, self._draining, self._resting = read_state, False, ""
 
     def _count_assignment_changes(self, envelope: Envelope) -> None:
-        kind = assignment_kind_or_none(envelope)
+        kind = assignment_change_or_none(envelope)
         if kind is not None:
             concerned = len(envelope.event.concerns)  # type: ignore[union-attr]
             self.count(names.ASSIGNMENTS, concerned, {"kind": kind})
@@ -288,8 +288,8 @@ class CoordinatorMeters:
         return self._meters.settings
 
     @property
-    def _window_s(self) -> float:
-        return self._settings.coordinator.overdue_after_ms / 1000
+    def _overdue_after_s(self) -> float:
+        return self._settings.coordinator.records_overdue_after_ms / 1000
 
     @property
     def progress(self) -> coordinator_progress.Progress:
@@ -299,12 +299,14 @@ class CoordinatorMeters:
     def condition(self) -> Condition:
         draining = self._meters.is_draining
         return coordinator_progress.condition_of(
-            self.progress, time.monotonic(), self._window_s, draining=draining
+            self.progress, time.monotonic(), self._overdue_after_s, draining=draining
         )
 
     def current_error(self) -> LastError | None:
         """Return what is wrong with the sink, as far as its coordinator knows."""
-        return coordinator_progress.current_error(self.progress, time.monotonic(), self._window_s)
+        return coordinator_progress.current_error(
+            self.progress, time.monotonic(), self._overdue_after_s
+        )
 
     def metered_log(self, log: ControlLog) -> ControlLog:
         return MeteredLog(log, heard=self.on_event)
@@ -348,7 +350,7 @@ class CoordinatorMeters:
                 )
             return
         if isinstance(event, Notice) and envelope.sink == self._settings.name:
-            self._count_if_ended_by_error(event, envelope.time_ms)
+            self._count_participant_ended_by_error(event, envelope.time_ms)
         if envelope.sender != self._sender or envelope.sink != self._settings.name:
             return
         at, now_s = TransactionId(envelope.epoch, envelope.transaction), time.monotonic()
@@ -363,15 +365,15 @@ class CoordinatorMeters:
             else:
                 return
         if isinstance(event, Settlement):
-            self._count_settled(event, now_s - before.opened.get(at, now_s))
+            self._measure_settlement(event, now_s - before.opened.get(at, now_s))
 
-    def _count_if_ended_by_error(self, event: Notice, time_ms: int) -> None:
+    def _count_participant_ended_by_error(self, event: Notice, time_ms: int) -> None:
         """Count for a process whose own counters died with it; older ends are counted already."""
         if event.kind is NoticeKind.STOPPED and event.code and time_ms >= self._begun_ms:
             self._meters.count(names.ENDED_PARTICIPANTS, 1, {"code": event.code})
 
-    def _count_settled(self, event: Settlement, lasted_s: float) -> None:
-        outcome = settlement_outcome(event)
+    def _measure_settlement(self, event: Settlement, lasted_s: float) -> None:
+        outcome = settlement_outcome_label(event)
         self._meters.observe(names.TRANSACTION_DURATION, lasted_s, {"outcome": outcome})
         if event.reason:
             self._meters.count(names.INCOMPLETE_TRANSACTIONS, 1, {})
@@ -396,7 +398,7 @@ class CoordinatorMeters:
         now, now_s = self.progress, time.monotonic()
         if not now.epoch:
             return
-        still = len(coordinator_progress.stalled_partitions(now, now_s, self._window_s))
+        still = len(coordinator_progress.stalled_partitions(now, now_s, self._overdue_after_s))
         current = replace(now, error=self.current_error())
         yield from coordinator_progress.sink_gauges(current, self.condition(), still, wall_ms())
         if self._settings.tables:

@@ -16,7 +16,7 @@ from headgate.control_protocol.current_sink import bound_to_current_sink
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.kafka.first_record_timestamps import read_first_timestamps
+from headgate.kafka.first_record_timestamps import try_read_first_timestamps
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters
 
@@ -63,7 +63,7 @@ class LagLookout:
     def _read_first_timestamps(
         self, next_offsets: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        return read_first_timestamps(
+        return try_read_first_timestamps(
             self._settings.kafka, self._settings.source.group_id, next_offsets
         )
 
@@ -71,7 +71,9 @@ class LagLookout:
 def measure_lag_once(
     meters: CoordinatorMeters,
     read_offset_ranges: Callable[[], Mapping[TopicPartition, OffsetRange]],
-    read_first_timestamps: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+    try_read_first_timestamps: Callable[
+        [Mapping[TopicPartition, int]], Mapping[TopicPartition, int]
+    ],
 ) -> None:
     """Look once. Answers for a partition that moved meanwhile do not count."""
     meters.on_source_logs(read_offset_ranges(), {})
@@ -83,7 +85,7 @@ def measure_lag_once(
         and at not in before.first_unstored_ms
         and (offset := before.next_offset_of(at)) is not None
     }
-    found = read_first_timestamps(places) if places else {}
+    found = try_read_first_timestamps(places) if places else {}
     now = meters.progress
     meters.on_source_logs(
         {}, {at: ms for at, ms in found.items() if now.next_offset_of(at) == places[at]}

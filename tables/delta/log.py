@@ -215,7 +215,7 @@ class Walk:
         """Return whether the oldest version taken is the table's first."""
         return bool(self.digests) and not self.digests[-1].version
 
-    def add_entry(self, entry: LogEntry) -> None:
+    def add_next_older_entry(self, entry: LogEntry) -> None:
         added, removed = entry.add_actions, entry.remove_actions
         changes = any(action.get("dataChange", True) for action in (*added, *removed))
         digest = Digest(

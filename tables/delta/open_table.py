@@ -24,9 +24,9 @@ from headgate.tables.delta.columns import can_partition_by, columns_from_delta
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable_error
 from headgate.tables.delta.protocol_trial import (
-    commit_refusal_or_empty,
     delta_library_version,
-    read_refusal_or_empty,
+    newest_protocol_refusal_or_empty,
+    protocol_refusal_or_empty,
 )
 from headgate.tables.delta.unsupported_years import year_check_for
 from headgate.tables.storage.file_io import is_s3_files, open_file_io
@@ -121,7 +121,7 @@ class DeltaLocation:
     def _require_supported_protocol(self) -> None:
         """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
         try:
-            why = read_refusal_or_empty(self.open_folder())
+            why = newest_protocol_refusal_or_empty(self.open_folder())
         except OSError as error:
             raise Unreachable(
                 f"Delta table {self.name} cannot be read: {type_and_first_line_of(error)}"
@@ -195,7 +195,7 @@ def require_fit_table(name: str, table: DeltaTable) -> None:
             f"unset {_TXN_RETENTION}",
         )
     _require_log_retention_long_enough(name, properties.get(_LOG_RETENTION) or "")
-    if why := commit_refusal_or_empty(table):
+    if why := protocol_refusal_or_empty(table):
         raise _unsupported_protocol_error(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
     for column in partition_columns_of(table):

@@ -28,7 +28,7 @@ _READER_NAMES, _WRITER_NAMES = 3, 7
 _PLAIN = '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true,"metadata":{}}]}'
 
 
-def commit_refusal_or_empty(table: DeltaTable) -> str:
+def protocol_refusal_or_empty(table: DeltaTable) -> str:
     """Return why delta-rs commits to no table of this protocol and metadata, or nothing."""
     supported = table.protocol()
     protocol: dict[str, Any] = {
@@ -48,7 +48,7 @@ def commit_refusal_or_empty(table: DeltaTable) -> str:
     )
 
 
-def read_refusal_or_empty(folder: Folder) -> str:
+def newest_protocol_refusal_or_empty(folder: Folder) -> str:
     """Return why delta-rs commits to no table of the protocol that a log names, or nothing.
 
     For a log that it does not read: that may be damage, and it may be a protocol that is newer.

@@ -30,9 +30,9 @@ from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.neutral_schema import with_absent_columns_filled
 from headgate.tables.storage.file_io import open_file_io
 from headgate.tables.storage.parquet_integrity import (
+    read_batches_detecting_damage,
     read_row_count,
     read_whole_file,
-    telling_damage,
 )
 
 
@@ -122,7 +122,7 @@ class DeltaReader:
                     yield with_absent_columns_filled(batch, columns, of, values)
 
         read_whole = partial(read_whole_file, self._files, file.path)
-        read = partial(telling_damage, file.path, read_batches, read_whole)
+        read = partial(read_batches_detecting_damage, file.path, read_batches, read_whole)
         return FileRows(file.path, file.size_bytes, read, read)
 
     @cached_property
@@ -153,7 +153,7 @@ class DeltaReader:
         for entry in self._log.walk_effective_versions_back(self._table.version()):
             if entry is None:
                 break
-            walk.add_entry(entry)
+            walk.add_next_older_entry(entry)
             if newest and newest.is_satisfied_by(len(walk.digests), entry.committed_ms_or_zero):
                 break
         return walk

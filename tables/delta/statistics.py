@@ -37,7 +37,7 @@ def statistics_json(row_count: int, file_facts: FileFacts, types: Mapping[Path, 
                 _put_nested(nested[key], path, zero if _is_float_zero(bound) else bound)
     for path, nulls in file_facts.nulls.items():
         _put_nested(nested["nullCount"], path, nulls)
-    return _MARKED.sub(r"\1", json.dumps(nested, default=_mark_decimal))
+    return _MARKED.sub(r"\1", json.dumps(nested, default=_decimal_as_marked_text))
 
 
 def bound_as_json(column_type: Type, value: Any) -> Any:
@@ -63,7 +63,7 @@ def _is_float_zero(bound: Any) -> bool:
     return isinstance(bound, float) and bound == 0
 
 
-def _mark_decimal(value: Decimal) -> str:
+def _decimal_as_marked_text(value: Decimal) -> str:
     """Return the digits with a mark by which ``statistics_json`` takes their quotes away."""
     return f"{_MARK}{value:f}"
 

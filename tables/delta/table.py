@@ -67,8 +67,8 @@ from headgate.tables.delta.open_table import (
 )
 from headgate.tables.delta.statistics import statistics_json
 from headgate.tables.missing_files import find_refusal_for_lost_files
-from headgate.tables.neutral_schema import columns_of_parquet_file, file_facts_of
-from headgate.tables.neutral_schema import layout_id_of as layout_id_of_file
+from headgate.tables.neutral_schema import columns_of_parquet_file, file_statistics_of
+from headgate.tables.neutral_schema import schema_id_of_file as layout_id_of_file
 from headgate.tables.storage.file_io import open_file_io
 
 _ATTEMPT = "headgate-attempt"
@@ -218,10 +218,10 @@ class DeltaSinkTable:
                 if schema_id in self._layouts:
                     break
             else:
-                self._note_layout_in_file(table, file, schema_id)
+                self._learn_layout_from_file(table, file, schema_id)
         return self._layouts.get(schema_id)
 
-    def _note_layout_in_file(self, table: DeltaTable, file: WrittenFile, schema_id: int) -> None:
+    def _learn_layout_from_file(self, table: DeltaTable, file: WrittenFile, schema_id: int) -> None:
         """Take the columns from the file itself, as the log may have forgotten those before an
         owner's change.
 
@@ -241,7 +241,7 @@ class DeltaSinkTable:
     def _build_view(self, table: DeltaTable) -> TableView:
         head, tag = table.version(), self._find_tag_version(table)
         summary = self._read_tag_properties(tag)
-        way, reached = self._walk_past_tag(head, tag)
+        way, reached = self._read_properties_and_lineage(head, tag)
         records = (decode_record(self._sink, summary) for summary in way if summary is not None)
         newest = next((record for record in records if record), None)
         return TableView(
@@ -259,7 +259,7 @@ class DeltaSinkTable:
             filled=filled_table_uuids(self._sink, summary),
         )
 
-    def _walk_past_tag(
+    def _read_properties_and_lineage(
         self, head: int, tag: int | None
     ) -> tuple[list[_CommitProperties | None], Lineage]:
         """Return the properties of versions back to the tag and some before it; and the lineage.
@@ -384,7 +384,10 @@ class DeltaSinkTable:
                 "nothing of it is in the table; undo the change, or start the sink again: what no "
                 "commit has decided is written again",
             )
-        facts, types = file_facts_of(file, *written), dict(single_valued_leaf_types(written[0]))
+        facts, types = (
+            file_statistics_of(file, *written),
+            dict(single_valued_leaf_types(written[0])),
+        )
         values = {
             column: partition_value_text(types[(column,)], value)
             for column, value in facts.partition.items()

@@ -41,7 +41,7 @@ class HudiSinkTable(HudiCommits):
         self._stamps.append(self._reserve_instant(java))
         return commit_token_of(self._place.location, self._stamps[-1])
 
-    def _on_table_changed(self) -> None:
+    def _on_table_config_loaded(self) -> None:
         self._stamps.clear()
 
     def _instants_of_unsettled_tokens(self) -> Sequence[str]:
@@ -76,7 +76,7 @@ class HudiSinkTable(HudiCommits):
             if first in self._reservations.forbidden_instants():
                 raise Moved(rolled_back_refusal(first).reason)
 
-        if refused := self._begin_instant(java, first):
+        if refused := self._begin_instant_or_refuse(java, first):
             raise Moved(refused.reason)
         java.commit(first, (), {}, require_not_condemned)
 
@@ -90,7 +90,11 @@ class HudiSinkTable(HudiCommits):
         assert len(named) <= 1, f"files of several instants: {', '.join(sorted(named))}"
         return named.pop() if named else self._reserve_instant(java)
 
-    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _find_refusal_for_lost_files(
+        self,
+        attempt: CommitAttempt,
+        java: HudiJava,  # noqa: ARG002
+    ) -> Refused | None:
         return find_refusal_for_lost_files(self._place.folder, attempt.files)
 
 
@@ -107,11 +111,13 @@ def remove_abandoned_staged_files(folder: Folder) -> None:
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in files if name.endswith(".parquet") and at_ms < oldest_ms]
     if old:
-        pending = _read_joined_drafts(folder, [name for name, _ in files if name.endswith(".json")])
+        pending = _concatenate_draft_texts(
+            folder, [name for name, _ in files if name.endswith(".json")]
+        )
         folder.remove_quietly([name for name in old if name.rpartition("/")[2] not in pending])
 
 
-def _read_joined_drafts(folder: Folder, drafts: list[str]) -> str:
+def _concatenate_draft_texts(folder: Folder, drafts: list[str]) -> str:
     """Return the drafts' content; one that disappears meanwhile was delivered."""
     texts = []
     for name in drafts:

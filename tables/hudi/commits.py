@@ -95,7 +95,7 @@ class HudiCommits:
         """
         return self._read_table(writes=True)
 
-    def read_without_writing(self) -> TableView:
+    def read_without_storing_copy(self) -> TableView:
         """Read the table without writing anything; its UUID is empty if no sink has opened it."""
         return self._read_table(writes=False)
 
@@ -111,7 +111,7 @@ class HudiCommits:
                     java
                 )  # first: its rollbacks may be all that an empty timeline has
             instant = self._prepare_instant_for(attempt, java)
-            if refusal := self._begin_instant(java, instant):
+            if refusal := self._begin_instant_or_refuse(java, instant):
                 return refusal
             brought = self._write_missing_rows(attempt, java, instant)
             if isinstance(brought, Refused):
@@ -133,12 +133,12 @@ class HudiCommits:
 
     def _open_or_reuse_client(self, *, writes: bool = True) -> tuple[TableConfig, HudiJava]:
         """Return the table's properties, and the client that knows its columns, if new."""
-        config = self._place.read_config(stores_uuid=writes)
+        config = self._place.read_config_ensuring_uuid(stores_uuid=writes)
         if self._open is None or self._open[0] != config:
             self.close()
             self._open = None
             self._begun.clear()
-            self._on_table_changed()  # if it raises, the next call checks again
+            self._on_table_config_loaded()  # if it raises, the next call checks again
             self._open = (config, self._java(self._place, config.schema))
         return self._open
 
@@ -269,7 +269,7 @@ class HudiCommits:
         """Return the instant under which the attempt commits, after what that instant needs."""
         raise NotImplementedError
 
-    def _on_table_changed(self) -> None:
+    def _on_table_config_loaded(self) -> None:
         """Forget, or check again, what was known: the table is another one, or was changed."""
 
     def _instants_of_unsettled_tokens(self) -> Sequence[str]:
@@ -288,7 +288,9 @@ class HudiCommits:
         """
         return attempt
 
-    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
+    def _find_refusal_for_lost_files(
+        self, attempt: CommitAttempt, java: HudiJava
+    ) -> Refused | None:
         """Return a refusal if files of the attempt no longer exist."""
         raise NotImplementedError
 
@@ -315,7 +317,7 @@ class HudiCommits:
 
         java.remove_unfinished_instant(instant, condemn_and_tell_if_unfinished)
 
-    def _begin_instant(self, java: HudiJava, instant: str) -> Refused | None:
+    def _begin_instant_or_refuse(self, java: HudiJava, instant: str) -> Refused | None:
         """H4: put the instant on the timeline; H7: continue one that was begun."""
         meta = java.load_meta_client()
         if java.is_completed_on_active_timeline(meta, instant):
@@ -327,7 +329,7 @@ class HudiCommits:
             return None
         if instant in self._begun:
             return rolled_back_refusal(instant)
-        if java.is_before_timeline(meta, instant):
+        if java.is_older_than_active_timeline(meta, instant):
             self._remove_unfinished_instant(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
         java.begin_instant(meta, instant)
@@ -370,7 +372,9 @@ class HudiCommits:
 
         A claim that did not land may have removed them (H3).
         """
-        view = self._build_view(self._place.read_config(), java, java.load_meta_client()).view
+        view = self._build_view(
+            self._place.read_config_ensuring_uuid(), java, java.load_meta_client()
+        ).view
         if _table_state_key(view) != _table_state_key(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
         if behind := lost_lock_detection.why_clock_is_behind(view.head):
@@ -382,7 +386,7 @@ class HudiCommits:
             return rolled_back_refusal(instant)
         if instant not in java.pending_instants(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
-        return self._check_lost_files(attempt, java)
+        return self._find_refusal_for_lost_files(attempt, java)
 
     def _outcome_after_error(
         self, attempt: CommitAttempt, java: HudiJava, coming: StoredCommit, error: Exception

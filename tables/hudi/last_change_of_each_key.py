@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.table_format import NumberedFile, RowKey
-from headgate.tables.storage.file_store import Folder, name_below
+from headgate.tables.storage.file_store import Folder, name_relative_to
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 
@@ -37,7 +37,7 @@ _Column = Any
 class Fold:
     """The changes of one commit, whose files exist.
 
-    ``note_table_rows`` comes before ``count_key_changes``.
+    ``note_table_rows`` comes before ``check_and_count_key_changes``.
     """
 
     def __init__(self, key: RowKey, numbered: Sequence[NumberedFile], folder: Folder) -> None:
@@ -92,7 +92,7 @@ class Fold:
             has_origin = np.asarray(pc.is_valid(places[-1]))
             self._moved[numbers[other & has_origin]] = True
 
-    def count_key_changes(self) -> KeyCounts:
+    def check_and_count_key_changes(self) -> KeyCounts:
         """Count what happens to the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""
         records, keys = len(self._goes), self._keys.count
         if records != self._claimed:
@@ -101,14 +101,14 @@ class Fold:
                 f"{self._claimed}",
                 "somebody changed them; start the sink again, which writes them again",
             )
-        if moved := _count_chosen(self._moved):
+        if moved := _count_true(self._moved):
             raise KeyInTwoPartitions(
                 f"{moved} keys have records in two partitions, and no order tells which is newer",
                 "nothing of them is in the table; produce each key to one partition",
             )
         goes = self._goes[self._last]
-        going, there = _count_chosen(goes), _count_chosen(self._live)
-        deleted = _count_chosen(goes & self._live)
+        going, there = _count_true(goes), _count_true(self._live)
+        deleted = _count_true(goes & self._live)
         return KeyCounts(
             inserted=keys - going - (there - deleted),
             updated=there - deleted,
@@ -160,7 +160,9 @@ class Fold:
         return f"{self._folder.location}/{copied}"
 
     def _open_parquet(self, path: str) -> pq.ParquetFile:
-        return pq.ParquetFile(self._folder.arrow_source(name_below(self._folder.location, path)))
+        return pq.ParquetFile(
+            self._folder.arrow_source(name_relative_to(self._folder.location, path))
+        )
 
 
 class _Numbered:
@@ -202,5 +204,5 @@ def _as_numbers(column: _Column) -> _Numbers:
     return np.asarray(column.cast(pa.int64()))
 
 
-def _count_chosen(chosen: npt.NDArray[np.bool_]) -> int:
+def _count_true(chosen: npt.NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(chosen))

@@ -34,8 +34,8 @@ from headgate.tables.hudi.record_keys import BUCKET, require_supported_index_typ
 from headgate.tables.hudi.table_properties import HudiLocation
 from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent_columns_filled
-from headgate.tables.storage.file_store import name_below
-from headgate.tables.storage.parquet_integrity import read_row_count, telling_damage
+from headgate.tables.storage.file_store import name_relative_to
+from headgate.tables.storage.parquet_integrity import read_batches_detecting_damage, read_row_count
 
 _COMPACTION = "COMPACT"
 
@@ -47,9 +47,9 @@ class HudiReader:
         self._place = place
         self._sink = sink
         self._held = ExitStack()
-        self._config = place.read_config(stores_uuid=False)
+        self._config = place.read_config_ensuring_uuid(stores_uuid=False)
         self._java = HudiJava(place, self._config.schema)
-        self._view = open_table(place, sink).read_without_writing()
+        self._view = open_table(place, sink).read_without_storing_copy()
         self._meta = self._java.load_meta_client()
         self._meta.getActiveTimeline()  # from here on it stays, however late the history is read
 
@@ -57,7 +57,9 @@ class HudiReader:
         return self._view
 
     def has_table_changed(self) -> bool:
-        return open_table(self._place, self._sink).read_without_writing().head != self._view.head
+        return (
+            open_table(self._place, self._sink).read_without_storing_copy().head != self._view.head
+        )
 
     def columns(self) -> Sequence[str]:
         return [column.name for column in self._config.columns.fields]
@@ -107,7 +109,7 @@ class HudiReader:
     def stored_size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         if self._has_log_files:
             return file.size_bytes, file.records
-        name = name_below(self._place.location, file.path)
+        name = name_relative_to(self._place.location, file.path)
         size = next(self._place.folder.file_sizes([name]))
         if size is None:
             raise FileNotFoundError(file.path)
@@ -182,7 +184,7 @@ class HudiReader:
 
         path = self._address_of(live.path)
         read_whole = partial(self._place.folder.read, live.path)
-        read = partial(telling_damage, path, read_batches, read_whole)
+        read = partial(read_batches_detecting_damage, path, read_batches, read_whole)
         return FileRows(path, live.size, read, read)
 
     # ---------------------------------------------------------------------------------- timeline

@@ -141,7 +141,7 @@ class Reservations:
         No lock is held here: a process that was suspended after its commit may be late, but cannot
         replace a later copy.
         """
-        self._put_commit(self._landed_file_name(newest.tag), newest)
+        self._write_stored_commit(self._landed_file_name(newest.tag), newest)
         earlier = [
             self._landed_file_name(tag)
             for tag in self._tags_of_stored_landed_commits()
@@ -154,9 +154,9 @@ class Reservations:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
         while tags := self._tags_of_stored_landed_commits():
             with suppress(FileNotFoundError):  # a later one was kept meanwhile
-                return self._read_commit(self._landed_file_name(max(tags)))
+                return self._read_stored_commit(self._landed_file_name(max(tags)))
         with suppress(FileNotFoundError):  # of a version that had one file for all
-            return self._read_commit(self._formerly)
+            return self._read_stored_commit(self._formerly)
         return None
 
     def announce_commit(self, coming: StoredCommit) -> None:
@@ -165,7 +165,7 @@ class Reservations:
         Each instant has a file of its own: whoever has lost the lock in here must not hide what
         others have announced and completed since.
         """
-        self._put_commit(self._announced_file_name(coming.instant), coming)
+        self._write_stored_commit(self._announced_file_name(coming.instant), coming)
 
     def read_announced_commits(self) -> list[StoredCommit]:
         """Return commits that are announced, but not stored as landed yet.
@@ -177,7 +177,7 @@ class Reservations:
         # The last one is of a version that had one file for all.
         for name in [*announced, self._formerly_coming]:
             with suppress(FileNotFoundError):  # it was kept meanwhile
-                if coming := self._read_commit(name):
+                if coming := self._read_stored_commit(name):
                     commits.append(coming)
         return commits
 
@@ -197,7 +197,7 @@ class Reservations:
                 landed[coming.instant] = replace(coming, tag=tag)
         return sorted(landed.values(), key=lambda each: -each.tag)
 
-    def _put_commit(self, name: str, kept: StoredCommit) -> None:
+    def _write_stored_commit(self, name: str, kept: StoredCommit) -> None:
         content = {
             "instant": kept.instant,
             "tag": kept.tag,
@@ -206,7 +206,7 @@ class Reservations:
         }
         self._folder.put(name, json.dumps(content).encode())
 
-    def _read_commit(self, name: str) -> StoredCommit | None:
+    def _read_stored_commit(self, name: str) -> StoredCommit | None:
         try:
             content = json.loads(self._folder.read(name))
         except ValueError as error:

@@ -22,8 +22,8 @@ from headgate.tables.hudi.table_properties import TableConfig
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import find_refusal_for_lost_files
-from headgate.tables.neutral_schema import file_facts_of, layout_id_of
-from headgate.tables.storage.file_store import Folder, name_below
+from headgate.tables.neutral_schema import file_statistics_of, schema_id_of_file
+from headgate.tables.storage.file_store import Folder, name_relative_to
 
 _CODEC = "zstd"
 
@@ -37,10 +37,10 @@ class _Following(HudiCommits):
 
     def require_files_fit_and_exist(self, files: Sequence[WrittenFile]) -> None:
         """See ``table_format.SupportsDelivery``; key files only have the key's columns."""
-        schema_id = self._place.read_config().schema_id
+        schema_id = self._place.read_config_ensuring_uuid().schema_id
         for file in files:
             try:
-                if file.kind is FileKind.KEYS or layout_id_of(file) == schema_id:
+                if file.kind is FileKind.KEYS or schema_id_of_file(file) == schema_id:
                     continue
                 why = "was written for other columns than the table has now"
             except ValueError as error:
@@ -67,7 +67,7 @@ class _Following(HudiCommits):
         Until now, a table that was rolled back had to receive them again.
         """
         folder = self._place.folder
-        folder.remove_quietly([name_below(folder.location, path) for path in self._delivered])
+        folder.remove_quietly([name_relative_to(folder.location, path) for path in self._delivered])
         self._delivered = self._delivering
         if not self._swept:
             append_table.remove_abandoned_staged_files(folder)
@@ -83,12 +83,18 @@ class HudiSecondary(_Following):
         java: HudiJava,  # noqa: ARG002
         instant: str,
     ) -> CommitAttempt | Refused:
-        config = self._place.read_config()
+        config = self._place.read_config_ensuring_uuid()
         folder = self._place.folder
-        files = tuple(_write_base_file(file, config, instant, folder) for file in attempt.files)
+        files = tuple(
+            _copy_staged_into_base_file(file, config, instant, folder) for file in attempt.files
+        )
         return replace(attempt, files=files)
 
-    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _find_refusal_for_lost_files(
+        self,
+        attempt: CommitAttempt,
+        java: HudiJava,  # noqa: ARG002
+    ) -> Refused | None:
         """Check the base files of this attempt only: the next one writes others."""
         lost = find_refusal_for_lost_files(self._place.folder, attempt.files)
         return replace(lost, for_good=False) if lost else None
@@ -99,16 +105,16 @@ class HudiKeyedSecondary(_Following, HudiKeyedTable):
     files that are pending for it."""
 
 
-def _write_base_file(
+def _copy_staged_into_base_file(
     file: WrittenFile, config: TableConfig, instant: str, folder: Folder
 ) -> WrittenFile:
     """Write a base file with the staged file's rows, which belong to one partition."""
 
     def name_in_folder(path: str) -> str:
-        return name_below(folder.location, path)
+        return name_relative_to(folder.location, path)
 
     marking = config.marking
-    values = file_facts_of(file, config.columns, marking.partition_by).partition.values()
+    values = file_statistics_of(file, config.columns, marking.partition_by).partition.values()
     path = marking.new_path(commit_token_of(marking.location, instant), tuple(values))
     for announced, content in marking.files_to_write_before(path).items():
         if next(folder.file_sizes([name_in_folder(announced)])) is None:

@@ -87,12 +87,12 @@ class HudiFormat(TableFormat):
     def create(self, spec: TableSpec) -> bool:
         place, made = HudiLocation.from_spec(spec), False
         try:
-            place.read_config()
+            place.read_config_ensuring_uuid()
         except TableMissing:
             if not spec.create:
                 raise
             self._create_table(place, spec)
-            place.read_config()
+            place.read_config_ensuring_uuid()
             made = True
         if spec.key:
             place.require_same_buckets()

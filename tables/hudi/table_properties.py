@@ -45,7 +45,7 @@ from headgate.tables.hudi.write_configuration import (
     OURS,
     SPARK,
     TIME_ZONE,
-    require_safe_writer_settings,
+    build_safe_writer_settings,
     secondary_properties,
 )
 from headgate.tables.storage.file_store import Folder, open_folder
@@ -121,7 +121,7 @@ class HudiLocation:
             given = secondary_properties(
                 spec.name.rpartition(".")[2], spec.primary, given, keyed=keyed
             )
-        settings = require_safe_writer_settings(spec.name, given, keyed=keyed)
+        settings = build_safe_writer_settings(spec.name, given, keyed=keyed)
         spark = {key: each for key, each in spec.storage.items() if key.startswith(SPARK)}
         storage = select_store_properties(location, spec.storage)
         return cls(spec.name, location, settings, spark, spec.key, follows, storage)
@@ -154,7 +154,7 @@ class HudiLocation:
         """Return the address below which participants write."""
         return f"{self.location}/{STAGED}" if self.key or self.follows else self.location
 
-    def read_config(self, *, stores_uuid: bool = True) -> TableConfig:
+    def read_config_ensuring_uuid(self, *, stores_uuid: bool = True) -> TableConfig:
         """Read the properties, and the UUID: a table without one gets it if ``stores_uuid``.
 
         Otherwise it may be empty. Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``,
@@ -166,8 +166,8 @@ class HudiLocation:
         return replace(config, uuid=self._read_text_or_none(f"{AUX}/uuid") or "")
 
     def file_schema(self) -> FileSchema:
-        """Return how participants write its files. Raises as ``read_config``."""
-        config = self.read_config()
+        """Return how participants write its files. Raises as ``read_config_ensuring_uuid``."""
+        config = self.read_config_ensuring_uuid()
         values = None
         if self.key or config.marking.partition_by:
             values = SupportedTexts(self.key.key if self.key else (), config.marking)
@@ -256,7 +256,7 @@ class HudiLocation:
         require_no_reserved_names(self.name, columns)
         self._require_key_and_folder_columns_fit(columns, marking, keys)
         if self.key:
-            self._require_supported_key(properties, columns, partitions)
+            self._require_same_supported_key(properties, columns, partitions)
         return TableConfig(
             uuid="",
             schema=schema,
@@ -267,7 +267,7 @@ class HudiLocation:
             generator=_key_generator(properties),
         )
 
-    def _require_supported_key(
+    def _require_same_supported_key(
         self, properties: Mapping[str, str], columns: Struct, partitions: tuple[str, ...]
     ) -> None:
         assert self.key is not None, "asked for it"

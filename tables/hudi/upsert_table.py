@@ -46,7 +46,7 @@ from headgate.tables.hudi.s3_locations import to_hadoop_address
 from headgate.tables.hudi.table_properties import STAGED, HudiLocation
 from headgate.tables.hudi.write_client import HudiJava
 from headgate.tables.missing_files import find_refusal_for_lost_files
-from headgate.tables.storage.file_store import name_below
+from headgate.tables.storage.file_store import name_relative_to
 
 # Upserts staged files with Hudi: one write by this process's Spark, committed like any other.
 
@@ -86,7 +86,7 @@ class HudiKeyedJava(HudiJava):
         fold.note_table_rows(
             self._read_live_rows(meta, fold.wanted_columns, [file for file, _ in numbered_files])
         )
-        counts = fold.count_key_changes()
+        counts = fold.check_and_count_key_changes()
         if not counts.inserted + counts.updated + counts.deleted:
             self.begin_empty_commit(meta, instant)
             return counts
@@ -133,7 +133,9 @@ class HudiKeyedJava(HudiJava):
     def _require_keys_fit_buckets(self, slices: Sequence[Slice]) -> None:
         buckets = int(self._writer_settings()[BUCKETS])
         known = self._hudi.index.bucket.BucketIdentifier
-        hashed = self._writer_settings().get(HASHED, ",".join(self._place.read_config().keys))
+        hashed = self._writer_settings().get(
+            HASHED, ",".join(self._place.read_config_ensuring_uuid().keys)
+        )
         for path in (each.path for each in slices if each.path):
             with pq.ParquetFile(self._place.folder.arrow_source(path)) as file:
                 keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
@@ -169,7 +171,7 @@ class HudiKeyedJava(HudiJava):
         """
         rows = self._data_frame_of_files(
             fold.write_or_reuse_new_row_files(output_folder),
-            self._place.read_config().columns.fields,
+            self._place.read_config_ensuring_uuid().columns.fields,
         )
         going = fold.keys_to_delete()
         if not going:
@@ -233,7 +235,7 @@ class HudiKeyedJava(HudiJava):
         return [status.getStat() for status in self._statuses]
 
     def _writer_settings(self) -> Mapping[str, str]:
-        config, given = self._place.read_config(), self._place.settings
+        config, given = self._place.read_config_ensuring_uuid(), self._place.settings
         index = require_supported_index_type(self._place.name, given)
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
@@ -248,7 +250,7 @@ class HudiKeyedJava(HudiJava):
         return self._place.key
 
     def _columns_named(self, names: Iterable[str]) -> list[Column]:
-        columns = self._place.read_config().columns
+        columns = self._place.read_config_ensuring_uuid().columns
         return [columns[name] for name in names]
 
 
@@ -258,11 +260,11 @@ def _column_of_deleted_row(column: Any, key_frame: Any, partition_column: str) -
 
     if column.name in key_frame.columns:
         return f.col(quote_column(column.name))
-    value = DELETES if column.name == partition_column else _empty_value(column.dataType)
+    value = DELETES if column.name == partition_column else _non_null_placeholder(column.dataType)
     return f.lit(value).cast(column.dataType).alias(column.name)
 
 
-def _empty_value(column_type: Any) -> Any:
+def _non_null_placeholder(column_type: Any) -> Any:
     """Return an empty value, because a required column takes no null."""
     if column_type.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return "1970-01-01"
@@ -281,7 +283,7 @@ class HudiKeyedTable(HudiCommits):
     ) -> None:
         super().__init__(place, sink, answer, java)
 
-    def _on_table_changed(self) -> None:
+    def _on_table_config_loaded(self) -> None:
         self._place.require_same_buckets()
 
     def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
@@ -304,7 +306,11 @@ class HudiKeyedTable(HudiCommits):
             java.begin_empty_commit(meta, instant)
         return replace(attempt, record=attempt.record.with_key_counts(keys))
 
-    def _check_lost_files(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+    def _find_refusal_for_lost_files(
+        self,
+        attempt: CommitAttempt,  # noqa: ARG002
+        java: HudiJava,
+    ) -> Refused | None:
         """Check what Hudi has written; the staged files were read."""
         assert isinstance(java, HudiKeyedJava), "made for it"
         brought = java.upserted_paths()
@@ -328,6 +334,8 @@ class HudiKeyedTable(HudiCommits):
 
     def _remove_obsolete_staged_files(self, attempt: CommitAttempt) -> None:
         folder = self._place.folder
-        folder.remove_quietly([name_below(folder.location, file.path) for file in attempt.files])
+        folder.remove_quietly(
+            [name_relative_to(folder.location, file.path) for file in attempt.files]
+        )
         if attempt.record.is_claim:
             append_table.remove_abandoned_staged_files(folder)

@@ -135,7 +135,7 @@ class HudiJava:
             if known not in self._known:
                 if len(self._known) >= _KNOWN_MAX:
                     self._known.clear()
-                self._known[known] = self._read_instant(timeline, instant)
+                self._known[known] = self._read_completed_instant(timeline, instant)
             yield self._known[known]
 
     def pending_instants(self, meta: Any) -> frozenset[str]:
@@ -203,7 +203,7 @@ class HudiJava:
             )
         return self.archived_completion_time(meta, instant)
 
-    def is_before_timeline(self, meta: Any, instant: str) -> bool:
+    def is_older_than_active_timeline(self, meta: Any, instant: str) -> bool:
         """Return whether it is older than the active timeline: it would count as archived."""
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
@@ -354,7 +354,7 @@ class HudiJava:
             self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
         return self._client
 
-    def _read_instant(self, timeline: Any, instant: Any) -> Instant:
+    def _read_completed_instant(self, timeline: Any, instant: Any) -> Instant:
         replaces = str(instant.getAction()) not in _COMMITS  # by clustering, not by a sink
         metadata = None if replaces else read_completed_commit(self._place, timeline, instant)
         return Instant(

@@ -127,7 +127,7 @@ WITH_KEY = (
 )
 
 
-def require_safe_settings(
+def require_no_conflicting_settings(
     table: str, settings: Mapping[str, str], settings_section: str, *, keyed: bool
 ) -> None:
     """Raise ``HudiUnsafe`` for the first of them that is set."""
@@ -190,7 +190,7 @@ _WHERE = "[table.properties], or tables.create.properties"
 _NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 
 
-def require_safe_writer_settings(
+def build_safe_writer_settings(
     table: str, properties: Mapping[str, str], *, keyed: bool = False
 ) -> dict[str, str]:
     """Return Hudi's write configuration.
@@ -204,7 +204,7 @@ def require_safe_writer_settings(
                 f"{table}: {key} = {given[key]}, but commits of headgate need {value}",
                 f"remove {key} from {_WHERE}",
             )
-    require_safe_settings(table, given, _WHERE, keyed=keyed)
+    require_no_conflicting_settings(table, given, _WHERE, keyed=keyed)
     if keyed:
         require_supported_index_type(table, given)
     elif given.get(INDEX, "").upper() in _NOT_OF_APPENDS:

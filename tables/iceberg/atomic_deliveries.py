@@ -67,7 +67,7 @@ class AtomicDeliveries:
         if self._apart:
             return self._deliver_separately(deliveries, calls)
         ready = calls.call_each(
-            lambda each: calls.call_or_error_of_table(
+            lambda each: calls.call_or_suspending_error_of_table(
                 each.table_name, lambda: _prepare_or_deliver(each)
             ),
             deliveries,
@@ -91,7 +91,9 @@ class AtomicDeliveries:
                 return call
             table = delivery.table
             assert isinstance(table, IcebergTable), "no other format prepares calls"
-            return calls.call_or_error_of_table(delivery.table_name, lambda: conclude(table, call))
+            return calls.call_or_suspending_error_of_table(
+                delivery.table_name, lambda: conclude(table, call)
+            )
 
         return calls.call_each(conclude_pair, list(zip(deliveries, ready, strict=True)))
 
@@ -101,7 +103,8 @@ class AtomicDeliveries:
         """Deliver to each by itself, until every one has landed: then they are tried together
         again."""
         outcomes = calls.call_each(
-            lambda each: calls.call_or_error_of_table(each.table_name, each.deliver), deliveries
+            lambda each: calls.call_or_suspending_error_of_table(each.table_name, each.deliver),
+            deliveries,
         )
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes

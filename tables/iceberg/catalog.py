@@ -45,7 +45,7 @@ from headgate.tables.iceberg.catalog_types import (
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.metadata_files import UNDECODED, MetadataFiles
-from headgate.tables.storage.avro_integrity import patch_with_avro_checks
+from headgate.tables.storage.avro_integrity import check_avro_files_of
 from headgate.tables.storage.damaged_file_error import FileDamaged
 from headgate.tables.storage.file_io import (
     PATIENCE,
@@ -286,7 +286,7 @@ def _open_sql_catalog(name: str, properties: Mapping[str, str], timeout_s: float
         catalog = load_any_catalog(name, **properties)
     engine = getattr(catalog, "engine", None)
     if engine is not None and engine.dialect.name == "postgresql":
-        listen(engine, "begin", partial(_set_transaction_timeout, round(timeout_s * 1000)))
+        listen(engine, "begin", partial(_set_lock_and_idle_timeouts, round(timeout_s * 1000)))
     return catalog
 
 
@@ -324,10 +324,10 @@ def _patch_catalog_io_and_metadata(catalog: Catalog, *, read_only: bool = False)
     ) -> FileIO:
         merged = {**catalog.properties, **properties}
         if is_for_our_s3_client(merged, location) or needs_timeouts(location):
-            return patch_with_avro_checks(open_file_io(merged, location))
+            return check_avro_files_of(open_file_io(merged, location))
         if read_only and location and local_file_path(location) and PY_IO_IMPL not in merged:
-            return patch_with_avro_checks(LocalFiles(merged, location))
-        return patch_with_avro_checks(theirs(properties, location))
+            return check_avro_files_of(LocalFiles(merged, location))
+        return check_avro_files_of(theirs(properties, location))
 
     catalog._load_file_io = open_own_file_io  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):
@@ -353,7 +353,7 @@ def _build_sql_table(catalog: Catalog, known: MetadataFiles, row: IcebergTables)
     )
 
 
-def _set_transaction_timeout(timeout_ms: int, connection: Connection) -> None:
+def _set_lock_and_idle_timeouts(timeout_ms: int, connection: Connection) -> None:
     """Limit its time: a committer paused between update and commit holds the row's lock.
 
     Set per transaction, because a pooler in between may give the next one another connection, and

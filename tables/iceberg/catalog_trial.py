@@ -102,7 +102,7 @@ class CatalogTrial:
         listed = sorted(map(str, catalog._supported_endpoints))  # noqa: SLF001 - read nowhere else
         return f"a REST server; calls that it lists: {len(listed)}"
 
-    def may_have_namespace(self) -> bool:
+    def namespace_exists_or_unknown(self) -> bool:
         """Return whether the namespace of the scratch tables is there, as far as it can be asked.
 
         A trial makes none.
@@ -115,7 +115,7 @@ class CatalogTrial:
                 return True
             raise
 
-    def create_tables_and_locate(self) -> str:
+    def create_scratch_tables(self) -> str:
         """Make both tables; return the location of the first."""
         schema = Schema(NestedField(1, "id", LongType(), required=False))
         for name in self.names:
@@ -147,7 +147,7 @@ class CatalogTrial:
         location = self._table.location()
         return file_io_properties(self._table.io.properties, location), location
 
-    def make_first_claim(self) -> None:
+    def require_first_claim_kept(self) -> None:
         """Commit as a sink's first claim does: a snapshot, its properties, branch and tag at once.
 
         What comes back must be what was sent.
@@ -210,19 +210,19 @@ class CatalogTrial:
         tables = [self._load_table(name) for name in self.names]
         try:
             with self._translating_errors("a commit to two tables"):
-                catalog.commit_tables([_build_mark_request(table, "1") for table in tables])
+                catalog.commit_tables([_build_property_change(table, "1") for table in tables])
         except Unreachable as error:
             if isinstance(error.__cause__, NotImplementedError):
                 return False
             raise
-        if self._read_mark_properties() != ["1", "1"]:
+        if self._read_test_properties() != ["1", "1"]:
             raise CatalogRefused("a commit to two tables was answered well, and is not there", "")
         with self._translating_errors("a commit to two tables, of which one is another"):
             try:
                 catalog.commit_tables(
                     [
-                        _build_mark_request(tables[0], "2"),
-                        _build_mark_request(tables[1], "2", wrong_uuid=True),
+                        _build_property_change(tables[0], "2"),
+                        _build_property_change(tables[1], "2", wrong_uuid=True),
                     ]
                 )
             except (CommitFailedException, BadRequestError):
@@ -231,7 +231,7 @@ class CatalogTrial:
                 raise CatalogRefused(
                     "a commit to two tables landed, though one was another table", ""
                 )
-        if self._read_mark_properties() != ["1", "1"]:
+        if self._read_test_properties() != ["1", "1"]:
             raise CatalogRefused("half of a commit to two tables landed", "")
         return True
 
@@ -305,7 +305,7 @@ class CatalogTrial:
             raise CatalogRefused(f"{what} landed: two coordinators could commit", "")
         raise Unreachable(f"{what}: not known whether it landed: {outcome.reason}", "")
 
-    def _read_mark_properties(self) -> Sequence[str | None]:
+    def _read_test_properties(self) -> Sequence[str | None]:
         return [self._load_table(name).properties.get(_MARK) for name in self.names]
 
     @contextmanager
@@ -334,7 +334,7 @@ def _build_attempt(view: TableView, number: int) -> CommitAttempt:
     return CommitAttempt(view, _build_record(number))
 
 
-def _build_mark_request(
+def _build_property_change(
     table: Table, value: str, *, wrong_uuid: bool = False
 ) -> CommitTableRequest:
     """Return a change of one property; ``wrong_uuid``: one that requires another table."""

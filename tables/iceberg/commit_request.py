@@ -149,13 +149,13 @@ class CommitRequest:
         filled = filled_properties_to_set(self.record, known)
         marker = claim_marker_property(self.record.sink)
         deletes = {on_delete_property(self.record.sink): self.deletes} if self.deletes else {}
-        claimed = {} if marker in known else self._properties_of_claim(marker)
+        claimed = {} if marker in known else self._table_properties_of_first_claim(marker)
         if properties := {**filled, **claimed, **deletes}:
             yield SetPropertiesUpdate(updates=properties)
         if gone := filled_properties_to_remove(self.record.sink, self.forgets, filled, known):
             yield RemovePropertiesUpdate(removals=gone)
 
-    def _properties_of_claim(self, marker: str) -> dict[str, str]:
+    def _table_properties_of_first_claim(self, marker: str) -> dict[str, str]:
         key = {} if self.key is None else {key_columns_property(self.record.sink): self.key}
         return {marker: "true", **key}
 

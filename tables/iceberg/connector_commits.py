@@ -24,7 +24,7 @@ from pyiceberg.utils.datetime import (
 )
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.tables.iceberg.connector_fence import is_fence, sinks_that_fence
+from headgate.tables.iceberg.connector_fence import is_fence_mark, sinks_that_fence
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.tag_lineage import (
     ancestors_of,
@@ -64,8 +64,8 @@ def read_connector_branch_history(table: Table, branch: str, mark: str) -> Branc
     ref = next_parent_ref(table.metadata, branch)
     line = list(ancestors_of(snapshots, ref)) if ref else []
     marks = [p for s in line if mark in (p := summary_properties_of(s))]
-    own = next((p[mark] for p in marks if not is_fence(p[mark])), "{}")
-    fences = marks[0] if marks and is_fence(marks[0][mark]) else {}
+    own = next((p[mark] for p in marks if not is_fence_mark(p[mark])), "{}")
+    fences = marks[0] if marks and is_fence_mark(marks[0][mark]) else {}
     ever, equality = set[str](), False
     with ThreadPoolExecutor(_THREADS) as threads:
         listed = list(threads.map(lambda snapshot: snapshot.manifests(table.io), line))
@@ -151,7 +151,7 @@ def _bytes_of_value(iceberg_type: IcebergType, value: Any) -> bytes | None:
     return to_bytes(cast("PrimitiveType", iceberg_type), value)
 
 
-def find_missing_files(table: Table, sizes_by_path: Mapping[str, int]) -> list[str]:
+def find_missing_or_resized_files(table: Table, sizes_by_path: Mapping[str, int]) -> list[str]:
     """Return the files (path and size) that are not in the store, or of another size."""
 
     def is_missing(named: tuple[str, int]) -> bool:

@@ -54,7 +54,7 @@ def properties_of_fence(
     }
 
 
-def is_fence(mark: str) -> bool:
+def is_fence_mark(mark: str) -> bool:
     """Return whether a mark was set by a takeover, and not by the connector or on the way back."""
     return PASSED in json.loads(mark).values()
 

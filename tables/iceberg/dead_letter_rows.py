@@ -50,7 +50,7 @@ class UnsentRows:
         self._sink = sink
         self._tag = tag_name(sink, branch)
 
-    def portions_since(self, progress: Progress | None) -> Iterator[Portion]:
+    def unsent_rows_by_commit(self, progress: Progress | None) -> Iterator[Portion]:
         """Yield the rows by commit, each once, except those that ``Progress`` names.
 
         Raises what loading a table raises, and what storage's drivers raise.
@@ -76,7 +76,7 @@ class UnsentRows:
     ) -> list[dict[str, Any]]:
         """Return the last rows of the newest commit with some, of its first ``rows_read_max``.
 
-        Raises as ``portions_since``.
+        Raises as ``unsent_rows_by_commit``.
         """
         table = self._load_table()
         # The newest may have none: each epoch begins with one that only claims the table.

@@ -166,14 +166,14 @@ def _is_tag_on_line_proven_by_rows(table: Table, line: list[Snapshot], tagged: S
     if not alike or stored is None or stored > ROWS_MAX or (size or 0) > _BYTES_MAX:
         return False
     try:
-        return _occurrences_of_each_row(table, alike[-1]) == _occurrences_of_each_row(
+        return _count_equal_rows(table, alike[-1]) == _count_equal_rows(
             table, tagged
         )  # all others come from it
     except (FileNotFoundError, ValueError, NotImplementedError):  # equality deletes, for example
         return False
 
 
-def _occurrences_of_each_row(table: Table, snapshot: Snapshot) -> Counter[str]:
+def _count_equal_rows(table: Table, snapshot: Snapshot) -> Counter[str]:
     """Return how often the snapshot holds each row, by the columns that the table has now."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 

@@ -46,7 +46,7 @@ def require_staged_files_fit_columns(table: Table, files: Iterable[DataFile]) ->
 def _require_counted_columns_fit(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
     """``counted``: of each file, by column ids, the values and the nulls among them."""
     schema = table.schema()
-    there, required = schema.field_ids, _required_primitive_columns(schema)
+    there, required = schema.field_ids, _required_top_level_primitives(schema)
     for counts, nulls in counted:
         for column, count in counts.items():
             if column not in there and nulls.get(column, 0) < count:
@@ -65,7 +65,7 @@ def _table_changed_error(table: Table, what: str) -> TableChanged:
     return TableChanged(message, _HINT)
 
 
-def _required_primitive_columns(schema: Schema) -> dict[int, str]:
+def _required_top_level_primitives(schema: Schema) -> dict[int, str]:
     """Return the top-level columns that files count, and that must have values in each row."""
     return {
         field.field_id: field.name

@@ -52,7 +52,7 @@ def read_history(
     shown = (
         line[-newest.count_to_examine([each.timestamp_ms for each in line]) :] if newest else line
     )
-    commits, foreign, unreadable = _classify_snapshots(shown, sink)
+    commits, foreign, unreadable = _split_into_own_foreign_and_unreadable(shown, sink)
     tag = metadata.refs.get(tag_name(sink, branch))
     tagged, complaint = (
         _decode_record_or_complaint(snapshots[tag.snapshot_id], sink) if tag else (None, None)
@@ -117,7 +117,7 @@ def _branch_snapshots(
     return _BranchLine(line, is_first)
 
 
-def _classify_snapshots(
+def _split_into_own_foreign_and_unreadable(
     line: list[Snapshot], sink: SinkName
 ) -> tuple[list[SinkCommit], list[ForeignSnapshot], list[str]]:
     commits: list[SinkCommit] = []

@@ -381,14 +381,14 @@ class SnapshotFiles:
             found = 0
             for found, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
                 yield entry
-            _require_complete(manifest, found)
+            _require_all_entries_read(manifest, found)
 
     def _write_manifest(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
         output = self._new_memory_output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
         spec, schema = self._table.specs()[spec_id], self._table.schema()
         with self._open_manifest_writer(spec, schema, output) as writer:
             for entry in entries:
-                self._write_entry(writer, entry)
+                self._write_added_or_existing(writer, entry)
         return writer.to_manifest_file()
 
     def _open_manifest_writer(
@@ -398,7 +398,7 @@ class SnapshotFiles:
             return write_manifest(_VERSION, spec, schema, output, self._snapshot_id, CODEC)
         return manifests_v3.ManifestWriter(spec, schema, output, self._snapshot_id, CODEC)
 
-    def _write_entry(self, writer: ManifestWriter, entry: ManifestEntry) -> None:
+    def _write_added_or_existing(self, writer: ManifestWriter, entry: ManifestEntry) -> None:
         if entry.snapshot_id == self._snapshot_id:
             writer.add(entry)
         else:
@@ -410,7 +410,7 @@ class SnapshotFiles:
         return self._written[path]
 
 
-def _require_complete(manifest: ManifestFile, found_count: int) -> None:
+def _require_all_entries_read(manifest: ManifestFile, found_count: int) -> None:
     """Raise ``FileDamaged`` for one that was cut off between its blocks: each holds one file."""
     added, existing = manifest.added_files_count, manifest.existing_files_count
     if added is not None and existing is not None and found_count < added + existing:

@@ -133,9 +133,9 @@ class MetadataFiles:
                 self._known.move_to_end(file.location)
         if known and local_file_path(file.location) is None:
             return known.metadata
-        return self._read_and_remember(file, known).metadata
+        return self._parse_unless_unchanged(file, known).metadata
 
-    def _read_and_remember(self, file: InputFile, known: _Known | None) -> _Known:
+    def _parse_unless_unchanged(self, file: InputFile, known: _Known | None) -> _Known:
         """Read the file, again while it is no JSON, and remember it. Raises ``FileDamaged``.
 
         Returns ``known`` if the file still holds the same.
@@ -223,7 +223,7 @@ class MetadataFiles:
         with self._lock:
             known = self._known.get(before)
         if known is None:
-            known = self._read_and_remember(io.new_input(before), None)
+            known = self._parse_unless_unchanged(io.new_input(before), None)
         return known.content
 
     def _remember(self, location: str, known: _Known) -> None:

@@ -152,7 +152,7 @@ def _write_manifest_counting_bytes(
     return int(writer.to_manifest_file().manifest_length)
 
 
-def list_key_files(
+def read_key_files_of(
     io: FileIO, pending_commits: Iterable[PendingCommit]
 ) -> list[tuple[PendingCommit, WrittenFile]]:
     """Return the key files that the pending commits name, in order. Raises what storage raises."""
@@ -290,7 +290,7 @@ def _staged_manifests_with_epochs(table: Table, root: str) -> Iterator[tuple[str
 # Data files that only expired pending commits name, as files that can be rewritten (SUSPEND-6).
 
 
-def group_rewritable_files_by_partition(
+def require_rewritable_files_by_partition(
     table: Table, manifests: Iterable[str], dead_positions: Mapping[str, BitMap64]
 ) -> tuple[tuple[CandidateFile, ...], ...]:
     """Return the files of each partition of the table.

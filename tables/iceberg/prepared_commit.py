@@ -15,7 +15,7 @@ from headgate.control_protocol.ports import CommitAttempt, Unknown
 from headgate.tables.iceberg.commit_request import CommitRequest
 from headgate.tables.iceberg.maintenance.compaction_plan import sink_data_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
-from headgate.tables.iceberg.pending_manifests import list_key_files, read_staged_manifest
+from headgate.tables.iceberg.pending_manifests import read_key_files_of, read_staged_manifest
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
@@ -34,7 +34,7 @@ class PreparedCommit:
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
 
-    def is_tagged(self, metadata: TableMetadata) -> bool:
+    def holds_sink_tag(self, metadata: TableMetadata) -> bool:
         """Return whether the tag stands on this call's snapshot."""
         ref = metadata.refs.get(self.proposal.tag)
         return ref is not None and ref.snapshot_id == self.proposal.snapshot_id
@@ -79,7 +79,7 @@ def with_staged_manifests_and_deletions(
     """
     staged = [
         read_staged_manifest(table, pending_commit, proposal.snapshot_id)
-        for pending_commit in _pending_commits_with_rows(attempt)
+        for pending_commit in _pending_commits_of_data_files(attempt)
     ]
     proposal = replace(proposal, staged=staged)
     if keyed is not None:
@@ -102,10 +102,10 @@ def _with_deletions_by_key(
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
     }
     for pending_commit, staging in zip(
-        _pending_commits_with_rows(attempt), proposal.staged, strict=True
+        _pending_commits_of_data_files(attempt), proposal.staged, strict=True
     ):
         brought += [(file, order[pending_commit.transaction]) for file in staging.written_files]
-    keys = list_key_files(table.io, attempt.pending_commits)
+    keys = read_key_files_of(table.io, attempt.pending_commits)
     brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
     if not brought:
         return proposal
@@ -125,7 +125,7 @@ def _with_deletions_by_key(
     return replace(proposal, record=counted, deletions=deletions)
 
 
-def _pending_commits_with_rows(attempt: CommitAttempt) -> list[PendingCommit]:
+def _pending_commits_of_data_files(attempt: CommitAttempt) -> list[PendingCommit]:
     return [
         pending_commit
         for pending_commit in attempt.pending_commits

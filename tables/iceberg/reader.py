@@ -45,9 +45,9 @@ from headgate.tables.storage.file_io import SCHEMES, is_s3_files, with_whole_rea
 from headgate.tables.storage.parquet_integrity import (
     decode_row_count,
     footer_size,
+    read_batches_detecting_damage,
     read_row_count,
     read_whole_file,
-    telling_damage,
 )
 from headgate.tables.storage.read_ahead import read_ahead_in_order
 
@@ -205,7 +205,7 @@ class IcebergReader:
             files = read_staged_files(self.table.io, manifest)
         return (self._file_rows(FileScanTask(file), columns) for file in files)
 
-    def end_offsets_of_former_delete_choice(self) -> Offsets | Anywhere:
+    def end_offsets_of_former_on_delete(self) -> Offsets | Anywhere:
         name = on_delete_property(self._sink)
         before = DeleteChoice.from_property(self.table.metadata.properties.get(name)).before
         return Anywhere.ANYWHERE if before is None else before
@@ -247,7 +247,9 @@ class IcebergReader:
             batches = partial(live_batches_of_file, self.table, task, columns, io)
             if task.file.file_format != FileFormat.PARQUET:
                 return batches()
-            return telling_damage(path, batches, lambda: read_whole_file(self.table.io, path))
+            return read_batches_detecting_damage(
+                path, batches, lambda: read_whole_file(self.table.io, path)
+            )
 
         return FileRows(
             path,

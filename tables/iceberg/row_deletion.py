@@ -123,7 +123,7 @@ class MatchingRows:
             ) from error
 
 
-def coordinates_of_records(
+def source_coordinates_at_positions(
     table: Table, file: DataFile, positions: BitMap64, columns: tuple[str, str, str]
 ) -> Iterator[tuple[str, int, list[int]]]:
     """Yield topic, partition and offsets of these rows; a row of others may have none.
@@ -265,7 +265,9 @@ class Deletion(MaintenanceCommit[RowsToDelete]):
         with self._translating_errors():
             outcome = retry_until_settled(self.try_commit, wait_for_quiet, threading.Event())
             if outcome is Settled.UNKNOWN:
-                self._done = self._find_landed(self._catalog.load_table(self._identifier).metadata)
+                self._done = self._find_landed_earlier(
+                    self._catalog.load_table(self._identifier).metadata
+                )
         if outcome is Settled.LANDED or self._done is not None:
             return ""
         return f"the last call was {self.describe_outcome(outcome)}"
@@ -288,7 +290,7 @@ class Deletion(MaintenanceCommit[RowsToDelete]):
         """Try once, on the current head. Raises as ``count_matching``."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
-        if (landed := self._find_landed(metadata)) is not None:
+        if (landed := self._find_landed_earlier(metadata)) is not None:
             self._done = landed
             return Settled.LANDED
         parent = self._require_deletable_head(table)
@@ -371,7 +373,7 @@ class Deletion(MaintenanceCommit[RowsToDelete]):
         try:
             for path, positions in to_delete.alive.items():
                 file = to_delete.files[path]
-                of_file = coordinates_of_records(table, file, positions, self._columns)
+                of_file = source_coordinates_at_positions(table, file, positions, self._columns)
                 for topic, partition, some in of_file:
                     offsets[TopicPartition(topic, partition)].update(some)
         except ValueError:  # a column is gone

@@ -91,7 +91,7 @@ def plan_evolution(metadata: TableMetadata, columns: Struct, *, readd_dropped: b
     """Return what the table needs for these columns, as far as it may have it."""
     schema = metadata.schema()
     now = columns_of(schema)
-    past = former_names(metadata)
+    past = find_former_columns(metadata)
     if readd_dropped:
         past = Former(past.renamed)
     growth = grow_columns(now, columns, past, nanoseconds=metadata.format_version >= 3)
@@ -114,7 +114,7 @@ def columns_of(schema: Schema) -> Struct:
     return struct_from_json(schema.model_dump_json())
 
 
-def former_names(metadata: TableMetadata) -> Former:
+def find_former_columns(metadata: TableMetadata) -> Former:
     """SCHEMA-6: return the former names of columns, from the table's older schemas."""
     older = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     current = metadata.current_schema_id
@@ -183,11 +183,11 @@ class _Building:
                 ids = (items.key_id, items.key_type, items.value_id)
                 return MapType(*ids, new.field_type, value_required=new.required)
             case kind, str(text):
-                return self._grow_primitive_or_refuse(old, kind, text, path)
+                return self._grow_primitive_or_keep(old, kind, text, path)
             case kind, _:
                 return kind
 
-    def _grow_primitive_or_refuse(
+    def _grow_primitive_or_keep(
         self, old: NestedField, old_type: IcebergType, grown_type: str, path: Path
     ) -> IcebergType:
         grown = parse_primitive(grown_type)

@@ -72,7 +72,7 @@ from headgate.tables.iceberg.maintenance.snapshot_expiry import SnapshotExpiry
 from headgate.tables.iceberg.manifests import SnapshotFiles, to_manifest_data_files
 from headgate.tables.iceberg.pending_manifests import (
     find_undecided_manifests,
-    list_key_files,
+    read_key_files_of,
     stage_pending_commits,
 )
 from headgate.tables.iceberg.prepared_commit import (
@@ -305,7 +305,7 @@ class IcebergTable:
         orphan."""
         try:
             table = self.load()
-            files = [file.path for _, file in list_key_files(table.io, delivered_commits)]
+            files = [file.path for _, file in read_key_files_of(table.io, delivered_commits)]
             delete_quietly(
                 table.io,
                 [*files, *(pending_commit.manifest for pending_commit in delivered_commits)],
@@ -450,7 +450,7 @@ class IcebergTable:
         stored = self._stored_on_delete(metadata)
         column = mark_column_id_or_missing(metadata.schema(), self._deleted_at or "")
         require_changed_on_delete(self._identifier, stored, column)
-        return stored.changed_to(column, offsets).property_text
+        return stored.with_column_from_offsets(column, offsets).property_text
 
     def _stored_on_delete(self, metadata: TableMetadata) -> DeleteChoice:
         return DeleteChoice.from_property(metadata.properties.get(on_delete_property(self._sink)))
@@ -493,14 +493,14 @@ class IcebergTable:
             table = self.load()
         except HeadgateError as error:
             return Unknown(f"it was answered well, and then: {error}")
-        if not call.is_tagged(table.metadata) and call.has_landed(table.metadata):
+        if not call.holds_sink_tag(table.metadata) and call.has_landed(table.metadata):
             return OVERTAKEN
         return self._outcome_after_success(call, table.metadata, table.metadata_location)
 
     def _outcome_after_success(
         self, call: PreparedCommit, metadata: TableMetadata, location: str
     ) -> CommitOutcome:
-        if not call.is_tagged(metadata):
+        if not call.holds_sink_tag(metadata):
             call.require_first_claim_tag_kept(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
         self._malformed = 0
@@ -541,7 +541,7 @@ class IcebergTable:
         except HeadgateError as error:
             return Unknown(f"{raised!r}, and then: {error}")
         proposal = call.proposal
-        if call.is_tagged(metadata):
+        if call.holds_sink_tag(metadata):
             return Landed(proposal.snapshot_id, self._build_view(metadata))
         sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
         if proposal.snapshot_id in sequence_numbers:  # it landed, and others have gone on since

@@ -129,7 +129,7 @@ def require_key_field_ids(schema: Schema, key: Sequence[str]) -> list[int]:
         column = next((column for column in schema.fields if column.name == name), None)
         if column is None:
             raise KeyUnfit(
-                f"key: there is no column {name!r}", _suggest_nearest(name, schema.column_names)
+                f"key: there is no column {name!r}", _suggest_known_names(name, schema.column_names)
             )
         unfit = not column.field_type.is_primitive or isinstance(column.field_type, _NO_KEY)
         if unfit or not column.required:
@@ -276,7 +276,7 @@ def _parse_sort_field(schema: Schema, text: str) -> SortField:
     known = schema.column_names
     if column not in known:
         raise ConfigurationError(
-            f"sort {text!r}: there is no column {column!r}", _suggest_nearest(column, known)
+            f"sort {text!r}: there is no column {column!r}", _suggest_known_names(column, known)
         )
     source = schema.find_field(column)
     if not source.field_type.is_primitive:
@@ -307,7 +307,8 @@ def _parse_partition_field(schema: Schema, text: str, field_id: int) -> Partitio
     known = schema.column_names
     if column not in known:
         raise ConfigurationError(
-            f"partition {text!r}: there is no column {column!r}", _suggest_nearest(column, known)
+            f"partition {text!r}: there is no column {column!r}",
+            _suggest_known_names(column, known),
         )
     source = schema.find_field(column)
     parsed = parse_transform(f"{transform}[{width}]" if width else transform)
@@ -352,7 +353,7 @@ def _split_transform(text: str) -> _TransformText:
     if transform not in (*_WITH_WIDTH, *_BY_TIME, "identity"):
         raise ConfigurationError(
             f"partition {text!r}: there is no transform {match[1]!r}",
-            _suggest_nearest(transform, [*_WITH_WIDTH, *_BY_TIME, "identity"]),
+            _suggest_known_names(transform, [*_WITH_WIDTH, *_BY_TIME, "identity"]),
         )
     if width and int(width) > _WIDTH_MAX:
         raise ConfigurationError(
@@ -365,6 +366,6 @@ def _split_transform(text: str) -> _TransformText:
     return _TransformText(transform, width, column)
 
 
-def _suggest_nearest(name: str, known: Sequence[str]) -> str:
+def _suggest_known_names(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"do you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"

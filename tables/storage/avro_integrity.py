@@ -27,7 +27,7 @@ class Kept(Protocol):
     def forget_content(self) -> None: ...
 
 
-def patch_with_avro_checks(files: FileIO) -> FileIO:
+def check_avro_files_of(files: FileIO) -> FileIO:
     """Let these files raise ``FileDamaged`` when an Avro file that is not whole is opened."""
     theirs = files.new_input
     if not isinstance(theirs, partial):

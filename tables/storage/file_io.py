@@ -14,7 +14,7 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
-from headgate.tables.storage.avro_integrity import patch_with_avro_checks
+from headgate.tables.storage.avro_integrity import check_avro_files_of
 
 if TYPE_CHECKING:
     from headgate.tables.storage.s3_file_io import S3Files
@@ -67,7 +67,7 @@ def needs_timeouts(location: str | None) -> bool:
     return bool(location) and _scheme(location or "") not in (*SCHEMES, "file", "")
 
 
-def without_timeouts(files: FileIO) -> FileIO:
+def unwrapped_file_io(files: FileIO) -> FileIO:
     """Return the files themselves, without the wrapper of ``with_timeouts``."""
     return getattr(files, "files", files) if not is_s3_files(files) else files
 
@@ -94,16 +94,16 @@ def with_whole_reads(files: FileIO) -> FileIO:
         return files
     from headgate.tables.storage.s3_file_io import WholeFiles
 
-    return patch_with_avro_checks(WholeFiles(files.properties))
+    return check_avro_files_of(WholeFiles(files.properties))
 
 
 @runtime_checkable
 class Unhurried(Protocol):
     """A stream whose object other threads finish, or give up without a trace."""
 
-    def close_later(self) -> Future[None]: ...
+    def close_in_background(self) -> Future[None]: ...
 
-    def abort_later(self) -> Future[None]: ...
+    def abort_in_background(self) -> Future[None]: ...
 
 
 def is_for_our_s3_client(properties: Mapping[str, Any], location: str | None) -> bool:

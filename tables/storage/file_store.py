@@ -18,7 +18,7 @@ from headgate.tables.storage.file_io import (
     delete_quietly,
     is_s3_files,
     open_file_io,
-    without_timeouts,
+    unwrapped_file_io,
 )
 from headgate.tables.storage.local_file_io import local_path_of_encoded_uri
 from headgate.tables.storage.read_ahead import read_ahead_in_order
@@ -87,7 +87,7 @@ def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
     return _S3Folder(location, files)
 
 
-def name_below(location: str, address: str) -> str:
+def name_relative_to(location: str, address: str) -> str:
     """Return the name of a file below the location."""
     return address.removeprefix(f"{location}/")
 
@@ -142,14 +142,14 @@ class _LocalFolder:
         return self._path / name
 
     def open_output(self, name: str) -> AbstractContextManager[Any]:
-        return self._prepare_path_of(name).open("wb")
+        return self._path_with_parents_made(name).open("wb")
 
     def _write_temporary(self, name: str, data: bytes) -> Path:
-        mine = self._prepare_path_of(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
+        mine = self._path_with_parents_made(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
         mine.write_bytes(data)
         return mine
 
-    def _prepare_path_of(self, name: str) -> Path:
+    def _path_with_parents_made(self, name: str) -> Path:
         path = self._path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -180,7 +180,9 @@ class _S3Folder:
 
     def files_below(self, name: str) -> list[StoredFile]:
         listed = self._files.list_files(self._address(name))
-        return [StoredFile(name_below(self.location, address), at_ms) for address, at_ms in listed]
+        return [
+            StoredFile(name_relative_to(self.location, address), at_ms) for address, at_ms in listed
+        ]
 
     def remove_quietly(self, names: Collection[str]) -> None:
         delete_quietly(self._files, [self._address(name) for name in names])
@@ -228,7 +230,7 @@ def files_below(files: FileIO, root: str) -> list[StoredFile]:
     from pyarrow.fs import FileSelector, FileType
     from pyiceberg.io.pyarrow import PyArrowFileIO  # imports pandas: not for every command
 
-    client = without_timeouts(files)
+    client = unwrapped_file_io(files)
     if not isinstance(client, PyArrowFileIO):
         return []
     scheme, netloc, path = PyArrowFileIO.parse_location(root)

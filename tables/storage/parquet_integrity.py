@@ -45,18 +45,23 @@ def footer_size(last_bytes: bytes) -> int:
     return int.from_bytes(last_bytes[-8:-4], "little") + _LENGTH_AND_MAGIC_BYTES
 
 
-def telling_damage(
+def read_batches_detecting_damage(
     path: str, batches: Callable[[], Iterator[Any]], read_whole: Callable[[], bytes]
 ) -> Iterator[Any]:
-    """Yield the batches of a Parquet file. Raises as ``raise_if_damaged``, and what they raise."""
+    """Yield the batches of a Parquet file.
+
+    Raises as ``reread_and_raise_if_damaged``, and what they raise.
+    """
     try:
         yield from batches()
     except (OSError, pa.ArrowInvalid) as error:
-        raise_if_damaged(path, error, read_whole)
+        reread_and_raise_if_damaged(path, error, read_whole)
         raise
 
 
-def raise_if_damaged(path: str, error: Exception, read_whole: Callable[[], bytes]) -> None:
+def reread_and_raise_if_damaged(
+    path: str, error: Exception, read_whole: Callable[[], bytes]
+) -> None:
     """Raise ``FileDamaged`` if what a Parquet file's reader raised comes of the file's content.
 
     ``read_whole`` asks the store again, and raises ``OSError`` without an answer.

@@ -81,7 +81,7 @@ class _CallersKeys(Credentials):  # type: ignore[misc] # botocore is not typed
         super().__init__("", "")
         self._here = threading.local()
 
-    def use_credentials(self, keys: Credentials | None) -> None:
+    def set_credentials_of_thread(self, keys: Credentials | None) -> None:
         self._here.keys = keys
 
     def get_frozen_credentials(self) -> Any:
@@ -291,11 +291,13 @@ class S3Store:
         try:
             client, signing = _cached_client(os.getpid(), self._place)
             if not self._place.anonymous:
-                signing.use_credentials(_cached_credentials(os.getpid(), self._keys, self._place))
+                signing.set_credentials_of_thread(
+                    _cached_credentials(os.getpid(), self._keys, self._place)
+                )
             try:
                 return call(client)
             finally:
-                signing.use_credentials(None)
+                signing.set_credentials_of_thread(None)
         except ClientError as error:
             raise _store_error(f"s3://{bucket}/{key}", error) from error
         except (BotoCoreError, BodyBroken) as error:

@@ -73,9 +73,9 @@ class S3Upload:
     def close(self) -> None:
         """Wait until the object exists."""
         if not self._aborted:
-            self.close_later().result()
+            self.close_in_background().result()
 
-    def close_later(self) -> Future[None]:
+    def close_in_background(self) -> Future[None]:
         """Begin to finish the object; the future is done once it exists or has failed."""
         if self._ending is None:
             last, self._waiting = bytes(self._waiting), bytearray()
@@ -88,9 +88,9 @@ class S3Upload:
 
     def abort(self) -> None:
         """Discard what was written, and wait briefly until its upload is ended."""
-        wait([self.abort_later()], _MOMENT_S)
+        wait([self.abort_in_background()], _MOMENT_S)
 
-    def abort_later(self) -> Future[None]:
+    def abort_in_background(self) -> Future[None]:
         """Discard what was written; the future is done when nothing of it is under way any more.
 
         An object whose finishing was requested but has not begun is never finished.

@@ -14,13 +14,13 @@ from headgate.testing.contract.world import (
     RoutedSinkWorld,
     SuspensionSinkWorld,
     assert_each_record_once,
-    deliver_more,
     expected_zone_by_key,
     keyed_tables_toml,
     many_tables_toml,
     open_filled_sink,
     open_sink,
-    restart_and_deliver_more,
+    produce_and_deliver,
+    restart_produce_and_deliver,
     row_coordinates,
     sometimes_bad_value,
     upsert_or_delete_value,
@@ -46,7 +46,7 @@ class ManyTablesSinkContract:
         self, world: ManyTablesSinkWorld
     ) -> None:
         with open_filled_sink(many_tables_toml(world), sometimes_bad_value) as sink:
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, *EVERY)
             assert {topic for topic, *_ in row_coordinates(world, "orders")} == {"shop.orders"}
             assert {n % 3 for _, _, n in row_coordinates(world, "zone_a")} == {0}
@@ -68,14 +68,14 @@ class ManyTablesSinkContract:
             sink.begin_life()
             sink.run_until(lambda: "db.returns" in sink.reasons_of_suspended_tables())
             assert sink.reasons_of_suspended_tables()["db.returns"].startswith("HG-102")
-            deliver_more(sink, "db.returns")
+            produce_and_deliver(sink, "db.returns")
             assert list_tables(sink.settings).exit_code == 1
             remarks = audit(sink.settings, with_source=False).remarks
             assert any("db.returns is suspended" in remark for remark in remarks)
             world.bring_table_back("returns")
             sink.resume_tables("db.returns")
             sink.run_until(lambda: has_no_suspended_table(sink))
-            deliver_more(sink)
+            produce_and_deliver(sink)
             assert_each_record_once(sink, world, *EVERY)
 
 
@@ -113,7 +113,7 @@ class CreatedTablesSinkContract:
                 sink.run_until_killed(step)
                 sink.begin_life()
             sink.run_until_settled()
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, *EVERY, "zone_b", "zone_c")
             assert set(world.rows("zone_b")[0]) >= {"id", "zone"}
             kept = sink.tables.file_schema("db.zone_b").properties
@@ -139,7 +139,7 @@ class KeyedSinkContract:
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for db.orders" in remark for remark in remarks)
                 sink.end_lives()
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_keyed_rows(sink, world)
 
     @pytest.mark.parametrize("step", ["stage", "staged", "committed", "deliver", "delivered"])
@@ -149,7 +149,7 @@ class KeyedSinkContract:
         with open_filled_sink(keyed_tables_toml(world), upsert_or_delete_value) as sink:
             sink.produce(EACH)
             sink.run_until_killed(step)
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_keyed_rows(sink, world)
 
     @pytest.mark.parametrize("did_land", [True, False])
@@ -158,9 +158,9 @@ class KeyedSinkContract:
     ) -> None:
         with open_filled_sink(keyed_tables_toml(world), upsert_or_delete_value) as sink:
             sink.lost_deliveries.append(did_land)
-            deliver_more(sink)
+            produce_and_deliver(sink)
             assert not sink.lost_deliveries
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_keyed_rows(sink, world)
 
 

@@ -20,12 +20,12 @@ from headgate.testing.contract.world import (
     SinkWorld,
     TagSinkWorld,
     assert_each_record_once,
-    deliver_more,
     good_value,
     one_table_toml,
     one_table_toml_with_quarantine,
     open_filled_sink,
-    restart_and_deliver_more,
+    produce_and_deliver,
+    restart_produce_and_deliver,
     row_coordinates,
     sometimes_bad_value,
     source_coordinates,
@@ -45,7 +45,7 @@ class SinkContract:
     def test_each_record_is_there_once_over_many_lives(self, world: SinkWorld) -> None:
         with open_filled_sink(one_table_toml(world)) as sink:
             for _ in range(2):
-                restart_and_deliver_more(sink)
+                restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("step", STEPS)
@@ -55,7 +55,7 @@ class SinkContract:
         with open_filled_sink(one_table_toml(world)) as sink:
             sink.produce(EACH)
             sink.run_until_killed(step)
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("step", ["claim", "claimed"])
@@ -65,7 +65,7 @@ class SinkContract:
         with open_filled_sink(one_table_toml(world)) as sink:
             sink.begin_life()
             sink.run_until_killed(step)
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders")
 
     @pytest.mark.parametrize("did_land", [True, False])
@@ -74,9 +74,9 @@ class SinkContract:
     ) -> None:
         with open_filled_sink(one_table_toml(world)) as sink:
             sink.lost_answers.append(did_land)
-            deliver_more(sink)
+            produce_and_deliver(sink)
             assert not sink.lost_answers
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders")
 
     def test_a_commit_that_arrives_when_another_life_goes_on_does_not_land(
@@ -86,9 +86,9 @@ class SinkContract:
             sink.produce(EACH)
             late = sink.run_until_killed("commit")
             sink.freeze_life()
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert not isinstance(late(), Landed)
-            deliver_more(sink)
+            produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders")
 
     def test_the_table_tells_a_new_life_all_when_the_control_topic_is_lost(
@@ -98,7 +98,7 @@ class SinkContract:
             sink.produce(EACH)
             sink.run_until_killed("committed")
             sink.log.recreate()
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders")
 
 
@@ -115,7 +115,7 @@ class EvolutionSinkContract:
             if step:
                 sink.run_until_killed(step)
                 sink.begin_life()
-            deliver_more(sink)
+            produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders")
         tips = {row["offset"]: row["tip"] for row in world.rows("orders")}
         assert tips == {n: None if n < EACH else f"{n}" for n in range(len(tips))}
@@ -134,7 +134,7 @@ class QuarantineSinkContract:
         self, world: QuarantineSinkWorld
     ) -> None:
         with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
             assert {n % 10 for _, _, n in row_coordinates(world, ASIDE)} == {7}
             assert 7 not in {n % 10 for _, _, n in row_coordinates(world, "orders")}
@@ -148,7 +148,7 @@ class QuarantineSinkContract:
         with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             sink.produce(EACH)
             sink.run_until_killed(step)
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
     @pytest.mark.parametrize("did_land", [True, False])
@@ -157,9 +157,9 @@ class QuarantineSinkContract:
     ) -> None:
         with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             sink.lost_deliveries.append(did_land)
-            deliver_more(sink)
+            produce_and_deliver(sink)
             assert not sink.lost_deliveries
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
     def test_a_delivery_that_arrives_when_another_life_goes_on_does_not_land(
@@ -169,9 +169,9 @@ class QuarantineSinkContract:
             sink.produce(EACH)
             late = sink.run_until_killed("deliver")
             sink.freeze_life()
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert not isinstance(late(), Landed)
-            deliver_more(sink)
+            produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
     def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
@@ -191,7 +191,7 @@ class QuarantineSinkContract:
                 remarks = audit(sink.settings, with_source=False).remarks
                 assert any("are pending for the quarantine" in remark for remark in remarks)
                 sink.end_lives()
-            restart_and_deliver_more(sink)
+            restart_produce_and_deliver(sink)
             assert_each_record_once(sink, world, "orders", ASIDE)
 
 
@@ -203,11 +203,11 @@ class RollbackSinkContract:
     ) -> None:
         with open_filled_sink(one_table_toml(world)) as sink:
             before, held = world.version("orders"), row_coordinates(world, "orders")
-            deliver_more(sink)
+            produce_and_deliver(sink)
             sink.end_lives()
             world.restore("orders", before)
             with pytest.raises(TableRolledBack):
-                restart_and_deliver_more(sink)
+                restart_produce_and_deliver(sink)
             assert row_coordinates(world, "orders") == held
 
     def test_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
@@ -215,13 +215,13 @@ class RollbackSinkContract:
     ) -> None:
         with open_filled_sink(one_table_toml_with_quarantine(world), sometimes_bad_value) as sink:
             before = world.version("orders")
-            deliver_more(sink)
+            produce_and_deliver(sink)
             sink.end_lives()
             world.restore("orders", before)
             follows = one_table_toml_with_quarantine(
                 world, coordinator='on_rollback = "follow-table"'
             )
-            restart_and_deliver_more(sink, parse(follows))
+            restart_produce_and_deliver(sink, parse(follows))
             assert row_coordinates(world, "orders", ASIDE) == source_coordinates(sink)
 
 
@@ -235,7 +235,7 @@ class TagSinkContract:
             sink.end_lives()
             world.delete_tag("orders")
             with pytest.raises(TagMissing):
-                restart_and_deliver_more(sink)
+                restart_produce_and_deliver(sink)
             follows = one_table_toml(world, coordinator='on_tag_missing = "follow-table"')
-            restart_and_deliver_more(sink, parse(follows))
+            restart_produce_and_deliver(sink, parse(follows))
             assert_each_record_once(sink, world, "orders")

@@ -194,21 +194,21 @@ def open_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
 def open_filled_sink(text: str, value: Value = good_value) -> Iterator[SinkInProcess]:
     """Yield a sink whose first life has filled its tables once."""
     with open_sink(text, value) as sink:
-        deliver_more(sink)
+        produce_and_deliver(sink)
         yield sink
 
 
-def deliver_more(sink: SinkInProcess, *except_tables: str) -> None:
+def produce_and_deliver(sink: SinkInProcess, *except_tables: str) -> None:
     """Let records come, until they are delivered to all tables but these."""
     sink.produce(EACH)
     sink.run_until_settled(*except_tables)
 
 
-def restart_and_deliver_more(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
+def restart_produce_and_deliver(sink: SinkInProcess, settings: SinkSettings | None = None) -> None:
     """Let a new life find what the last one left, and go on."""
     sink.settings = settings or sink.settings
     sink.begin_life()
-    deliver_more(sink)
+    produce_and_deliver(sink)
 
 
 def row_coordinates(world: SinkWorld, *names: str) -> list[Place]:

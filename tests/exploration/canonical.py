@@ -176,7 +176,7 @@ class Canon:
             self._view(term.primary.view),
             term.progress.offsets,
             self._in(self._numbers, term.progress.number),
-            self._in(self._numbers, term.closing_transaction_number),
+            self._in(self._numbers, term.previous_transaction_number),
             self._cut(term.progress.settled_to),
             self._cut(term.progress.heard_to),
             term.collection.awaited,

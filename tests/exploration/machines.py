@@ -108,8 +108,8 @@ def assembled(held: Held, heard: LogRecord) -> tuple[Held, LogRecord | None]:
     said, status = heard.envelope, heard.envelope.event
     assembler = Assembler()
     for part in held:
-        assembler.add_part(part)
-    whole = assembler.add_part(said)
+        assembler.add_and_pop_if_whole(part)
+    whole = assembler.add_and_pop_if_whole(said)
     if not isinstance(status, WriteStatus) or status.parts == 1:
         return held, heard
     if whole is None:

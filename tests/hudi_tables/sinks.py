@@ -339,7 +339,9 @@ def undelivered(*tables: TableSpec) -> Iterator[None]:
     """Hold Hudi's locks of tables: meanwhile nobody can deliver what they are pending."""
     with ExitStack() as held:
         for place in map(HudiLocation.from_spec, tables):
-            held.enter_context(HudiJava(place, place.read_config().schema)._holding_lock())
+            held.enter_context(
+                HudiJava(place, place.read_config_ensuring_uuid().schema)._holding_lock()
+            )
         yield
 
 

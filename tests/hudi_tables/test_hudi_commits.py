@@ -261,7 +261,7 @@ def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     table = world.open()
     view, file = claim_table(table), world.write_file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     java.remove_unfinished_instant(
         instant_of_file(file.path), lambda _: pytest.fail("it is complete")
     )
@@ -323,7 +323,7 @@ def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorl
     instant = instant_of_file(file.path)
 
     def plan() -> None:
-        java = HudiJava(world.place, world.place.read_config().schema)
+        java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
         spark = java._open_or_reuse_write_client().getTableServiceClient()
         made = spark.createTable(
             java._open_or_reuse_write_client().getConfig(), java._storage_conf()
@@ -354,7 +354,7 @@ def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     view, file = claim_table(table), world.write_file(1)
     Reservations(world.place, SinkName("sink")).forbid_completion(instant_of_file(file.path))
     assert isinstance(commit(table, view, record(1, 1, 3), file), Refused)
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     java.begin_instant(java.load_meta_client(), instant_of_file(file.path))
     java.commit(instant_of_file(file.path), (), encode_record(record(1, 1, 3)), lambda: None)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
@@ -416,10 +416,10 @@ def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     old = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
     table = world.open()
     view = claim_table(table)
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     for number in range(1, 20):
         view = require_landed(commit(table, view, record(1, number, number)))
-        if java.is_before_timeline(java.load_meta_client(), instant_of_file(old.path)):
+        if java.is_older_than_active_timeline(java.load_meta_client(), instant_of_file(old.path)):
             break
     outcome = commit(table, view, record(1, 30, 30), old)
     assert isinstance(outcome, Refused), outcome
@@ -435,7 +435,7 @@ def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorl
     require_landed(commit(table, view, record(1, 1, 3), file))
     for path in world.timeline(f"{instant_of_file(file.path)}*"):
         path.unlink()
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     assert java.read_ghost_instants(java.load_meta_client()) == {instant_of_file(file.path)}
 
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
@@ -457,16 +457,16 @@ def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     shutil.rmtree(world.folder / AUX / "sink" / "landed")
     world.append_foreign(7)
     world.append_foreign(8)
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     assert java.read_ghost_instants(java.load_meta_client()) == {instant_of_file(file.path)}
 
     claim_table(world.open(), epoch=2)
     assert not java.read_ghost_instants(java.load_meta_client())
     for number in range(9, 30):
         world.append_foreign(number)
-        if java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path)):
+        if java.is_older_than_active_timeline(java.load_meta_client(), instant_of_file(file.path)):
             break
-    assert java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path))
+    assert java.is_older_than_active_timeline(java.load_meta_client(), instant_of_file(file.path))
     assert world.visible_file_numbers() == list(range(7, number + 1))
 
 
@@ -476,7 +476,10 @@ def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     view = claim_table(table)
     stamp = HudiSinkTable(world.place, SinkName("sink")).new_token()
     require_landed(commit(table, view, record(1, 1, 3), world.write_file(1)))
-    java, instant = HudiJava(world.place, world.place.read_config().schema), instant_of_file(stamp)
+    java, instant = (
+        HudiJava(world.place, world.place.read_config_ensuring_uuid().schema),
+        instant_of_file(stamp),
+    )
     java.begin_instant(java.load_meta_client(), instant)
     told = {**encode_record(record(1, 1, 3)), "headgate-hudi.sink.follows": str(view.tag)}
     java.commit(instant, (), told, lambda: None)

@@ -140,16 +140,19 @@ def lives_on(
     """Others bring what the fault has held up, unless it has landed, and go on until all of that
     is archived; returns up to which number. Every row is there once, by Hudi's Spark reader and by
     hudi-rs."""
-    table, java = world.open(), HudiJava(world.place, world.place.read_config().schema)
+    table, java = (
+        world.open(),
+        HudiJava(world.place, world.place.read_config_ensuring_uuid().schema),
+    )
     if not world.place.follows:
         eventually_claimed(table, epoch)
     first = java.reserve_instant()
     for number in range(begin, begin + 30):
         file = (files or {}).get(number) or world.write_file(number)
         assert any(lands(world, table, epoch, number, file) for _ in range(10)), number
-        if java.is_before_timeline(java.load_meta_client(), first):
+        if java.is_older_than_active_timeline(java.load_meta_client(), first):
             break
-    assert java.is_before_timeline(java.load_meta_client(), first)
+    assert java.is_older_than_active_timeline(java.load_meta_client(), first)
     expected = dict.fromkeys(range(1, number + 1), 3)
     assert numbers(world) == expected
     assert numbers_by_rust(world) == expected

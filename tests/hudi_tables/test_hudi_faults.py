@@ -169,10 +169,10 @@ def lives_on(world: HudiWorld, epoch: int) -> None:
     for number in range(view.record.offsets[PARTITION] // 3 + 1, 30):
         file = write(world, table, number)
         view = require_landed(commit(table, view, record(epoch, number, 3 * number), file))
-        java = HudiJava(world.place, world.place.read_config().schema)
-        if java.is_before_timeline(java.load_meta_client(), instant_of_file(first)):
+        java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
+        if java.is_older_than_active_timeline(java.load_meta_client(), instant_of_file(first)):
             break
-    assert java.is_before_timeline(java.load_meta_client(), instant_of_file(first))
+    assert java.is_older_than_active_timeline(java.load_meta_client(), instant_of_file(first))
     expected = dict.fromkeys(range(1, number + 1), 3)
     assert numbers(world) == expected
     assert numbers_by_rust(world) == expected

@@ -101,10 +101,13 @@ def test_a_late_claim_is_taken_back_alone_where_the_other_commit_is_archived(
     table = world.open()
     view, file = claim_table(table), world.write_file(1)
     require_landed(commit(table, view, record(1, 1, 3), file))
-    java, foreign = HudiJava(world.place, world.place.read_config().schema), range(7, 20)
+    java, foreign = (
+        HudiJava(world.place, world.place.read_config_ensuring_uuid().schema),
+        range(7, 20),
+    )
     for number in foreign:
         world.append_foreign(number)
-        if java.is_before_timeline(java.load_meta_client(), instant_of_file(file.path)):
+        if java.is_older_than_active_timeline(java.load_meta_client(), instant_of_file(file.path)):
             break
     before = next(java.completed_commits(java.load_meta_client())).completed
     claim = java.reserve_instant()
@@ -167,7 +170,10 @@ def completed_late(
     place: HudiLocation, file: WrittenFile, late: CommitRecord, continues: int | None
 ) -> None:
     """Complete a zombie's commit whose file is gone by then, without a look at the table."""
-    java, instant = HudiJava(place, place.read_config().schema), instant_of_file(file.path)
+    java, instant = (
+        HudiJava(place, place.read_config_ensuring_uuid().schema),
+        instant_of_file(file.path),
+    )
     java.begin_instant(java.load_meta_client(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
     told = {**encode_record(late), previous_completion_time_key(late.sink): str(continues)}
@@ -178,7 +184,7 @@ def completed_late(
 def fork(place: HudiLocation) -> int:
     """Let a zombie continue the sink's first commit; return when that was completed."""
     table = HudiSinkTable(place, SinkName("sink"))
-    view, java = table.read(), HudiJava(place, place.read_config().schema)
+    view, java = table.read(), HudiJava(place, place.read_config_ensuring_uuid().schema)
     assert view.record is not None
     first = [
         each
@@ -219,6 +225,6 @@ def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -
     assert world.visible_file_numbers() == [1, 2]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     assert Counter(n for batch in found for n in batch.column("number").to_pylist()) == {1: 3, 2: 3}
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     noted = Reservations(world.place, SinkName("sink")).reserved_instants()
     assert not java.read_ghost_instants(java.load_meta_client()) & noted

@@ -162,7 +162,7 @@ def names_by_hudi_rs(world: HudiWorld) -> dict[int, str]:
 
 def left(world: HudiWorld) -> frozenset[str]:
     """What was begun, and is neither complete nor rolled back."""
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     return java.pending_instants(java.load_meta_client())
 
 
@@ -343,7 +343,7 @@ def test_texts_of_a_key_are_folders_as_the_table_calls_them(make: Make) -> None:
     view = require_landed(commit(table, claim_table(table), record(1, 1, 9), world.stage(told)))
     found = world.read().select("zone", "_hoodie_partition_path").collect()
     paths = {row.zone: row[1] for row in found}
-    marking = world.place.read_config().marking
+    marking = world.place.read_config_ensuring_uuid().marking
     assert paths == {each: marking.partition_path([each]) for each in odd}
     again = rows((0, "new", 0, 10)).set_column(1, "zone", [[".."]])
     require_landed(commit(table, view, record(1, 2, 11), world.stage(again)))

@@ -118,7 +118,7 @@ class HudiSinkWorld:
         place = HudiLocation.from_spec(
             secondary_table_spec(parse(many_tables_toml(self)), f"db.{name}")
         )
-        with HudiJava(place, place.read_config().schema)._holding_lock():
+        with HudiJava(place, place.read_config_ensuring_uuid().schema)._holding_lock():
             yield
 
     def take_table_away(self, name: str) -> None:
@@ -194,7 +194,7 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         shop.run_until_settled()
         place = HudiLocation.from_spec(secondary_table_spec(settings, "db.orders"))
         with HudiKeyedJava(
-            place, place.read_config().schema
+            place, place.read_config_ensuring_uuid().schema
         )._holding_lock():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
@@ -236,7 +236,7 @@ def test_ledger_2_what_was_filled_is_known_when_the_decision_is_archived(
     )
     for number in range(8):
         world.append_foreign(number)
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     assert java.has_archived_commits(java.load_meta_client())
     assert not any(str(view.tag) in path.name for path in world.timeline("*.commit"))
     assert world.open().read().filled == {"lake.a": "u1"}

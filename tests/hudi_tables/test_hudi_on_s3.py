@@ -113,7 +113,7 @@ def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     whole = world.place.folder.read(name)
     again = world.open()
     view = claim_table(again, 2)
-    java = HudiJava(world.place, world.place.read_config().schema)
+    java = HudiJava(world.place, world.place.read_config_ensuring_uuid().schema)
     assert not java.is_completed_on_active_timeline(
         java.load_meta_client(), instant_of_file(late.path)
     )

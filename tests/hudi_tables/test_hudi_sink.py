@@ -31,7 +31,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.operations.status.status import read_status
-from headgate.tables.hudi.write_configuration import require_safe_writer_settings
+from headgate.tables.hudi.write_configuration import build_safe_writer_settings
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -99,7 +99,7 @@ def fill_through_kills(sink: HudiSink, spark: Any, lock: dict[str, str]) -> None
         "id long, zone string, kafka_topic string, kafka_partition int, kafka_offset long",
     )
     options = {
-        **require_safe_writer_settings("trips", lock),
+        **build_safe_writer_settings("trips", lock),
         "hoodie.table.name": "trips",
         "hoodie.datasource.write.operation": "bulk_insert",
         "hoodie.bulkinsert.shuffle.parallelism": "1",

@@ -196,7 +196,9 @@ class HudiWorld:
     def roll_back(self, snapshot_id: int | None) -> None:
         """By a savepoint, as Hudi's operators do."""
         done = self.timeline(f"*_{snapshot_id}.*commit")
-        client = HudiJava(self.place, self.place.read_config().schema)._open_or_reuse_write_client()
+        client = HudiJava(
+            self.place, self.place.read_config_ensuring_uuid().schema
+        )._open_or_reuse_write_client()
         client.savepoint(done[0].name[:17], "operator", "")
         client.restoreToSavepoint(done[0].name[:17])
         client.close()

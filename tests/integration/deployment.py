@@ -49,7 +49,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.demo.producer import produce
 from headgate.operations.status.status import read_status
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 PATIENCE_S = 150.0
@@ -323,12 +323,12 @@ class Deployment:
     @contextmanager
     def table(self) -> Iterator[Table]:
         """The table as it is now, for somebody else's changes."""
-        with open_tables_read_only(self.settings) as tables:
+        with open_tables_creating_nothing(self.settings) as tables:
             yield tables.require_catalog_format().load_table(tables.name)
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
-        with open_tables_read_only(self.settings) as tables:
+        with open_tables_creating_nothing(self.settings) as tables:
             yield tables.require_catalog_format().catalog
 
     def metadata_files(self) -> set[str]:

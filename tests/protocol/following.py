@@ -81,7 +81,7 @@ def announces(coordinator: Coordinator, rows: int = 3, aside: dict[str, int] | N
     """A status with rows for the primary table and for secondary tables, whose files are all that
     they are pending."""
     term = coordinator.term
-    transaction = term.closing_transaction_number
+    transaction = term.previous_transaction_number
     begin, other = term.progress.offsets[P0], term.progress.offsets[P1]
     wanted = {ONE: 2, OTHER: 1} if aside is None else aside
     count = rows + sum(wanted.values())

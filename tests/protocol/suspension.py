@@ -72,7 +72,7 @@ def announces(
     begin, idle, transaction = (
         term.progress.offsets[P0],
         term.progress.offsets[P1],
-        term.closing_transaction_number,
+        term.previous_transaction_number,
     )
     name = at or ASIDE
     path = f"s3://{name}/data/headgate/{SINK}/{EPOCH}-c1/{transaction}/{number}.parquet"

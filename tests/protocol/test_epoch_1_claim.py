@@ -184,7 +184,7 @@ def test_that_a_topic_was_re_created_is_carried_on(stored: str | None, claimed: 
     after = replace(record(EPOCH - 1, 1, offsets(10, 20)), recreated_topics=claimed)
     assert claim_of(Coordinator(view(after))).record.recreated_topics == claimed
     coordinator = Coordinator.at(Phase.COLLECTING, table=view(after))
-    number = coordinator.term.closing_transaction_number
+    number = coordinator.term.previous_transaction_number
     said = status(number, {P0: (10, 12), P1: (20, 20)}, written_in=(EPOCH, number))
     coordinator.hears(said, ALICE, transaction=number)
     coordinator.until(Phase.COMMITTING)

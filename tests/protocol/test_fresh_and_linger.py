@@ -35,7 +35,7 @@ from headgate.coordinator.secondary_delivery import (
 )
 from headgate.coordinator.settings import DeliveryLinger
 from headgate.coordinator.state import Lingering
-from headgate.coordinator.table_checks import AT_ONCE, with_tables_to_look_at
+from headgate.coordinator.table_checks import AT_ONCE, with_unseen_tables_listed
 
 EVERY_MS = 5_000
 REFRESH_MS = 60_000
@@ -212,7 +212,7 @@ def test_linger_1_beyond_a_number_of_pending_commits_nothing_gathers() -> None:
 
 def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None:
     """These pending commits are decided, and no delivery is known to have landed."""
-    announces(made, number=made.term.closing_transaction_number)
+    announces(made, number=made.term.previous_transaction_number)
     made.until(Phase.DRAFTING)
     made.pending = None
     made.given(ManifestsStaged(pending_commits))
@@ -234,7 +234,7 @@ def test_linger_1_what_comes_after_too_many_have_gathered_is_waited_for_as_ever(
         made.until(Phase.COLLECTING)
         goes_undelivered(
             made,
-            *(pending(EPOCH, made.term.closing_transaction_number, name=name) for name in names),
+            *(pending(EPOCH, made.term.previous_transaction_number, name=name) for name in names),
         )
     for _ in range(3):
         made.waits(60_000)
@@ -272,7 +272,7 @@ def test_pending_7_a_catalog_that_is_away_for_a_moment_suspends_nobody() -> None
     announces(made)
     made.secondaries[ORDERS] = table()
     made.goes_on()
-    number = made.term.closing_transaction_number
+    number = made.term.previous_transaction_number
     pending_commits = tuple(pending(EPOCH, number, name=f"lake.t{n}") for n in range(300))
     made.pending = None
     made.given(ManifestsStaged(pending_commits))
@@ -385,7 +385,7 @@ def filled(*names: str) -> Coordinator:
     made.state = replace(
         made.state, term=replace(made.term, primary=replace(made.term.primary, view=made.table))
     )
-    made.state = with_tables_to_look_at(made.state)
+    made.state = with_unseen_tables_listed(made.state)
     made.waits(SETTINGS.commit_interval_ms)
     return made
 

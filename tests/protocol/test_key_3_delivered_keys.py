@@ -302,10 +302,10 @@ def _noticed(catalog: Catalog, pending: PendingTable) -> None:
 def test_mutant_a_delivery_that_resolves_only_the_newest_pending_commit_is_noticed(
     pending: PendingTable, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true = prepared_commit.list_key_files
+    true = prepared_commit.read_key_files_of
     monkeypatch.setattr(
         prepared_commit,
-        "list_key_files",
+        "read_key_files_of",
         lambda io, pending_commits: true(io, pending_commits[-1:]),
     )
     _noticed(catalog, pending)

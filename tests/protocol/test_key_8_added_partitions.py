@@ -39,7 +39,7 @@ def waiting(stored: CommitRecord | None = None) -> Coordinator:
 def goes_round(coordinator: Coordinator, claims: dict[TopicPartition, tuple[int, int]]) -> None:
     """One transaction: END, what Alice answers, and its settlement."""
     coordinator.until(Phase.COLLECTING)
-    number = coordinator.term.closing_transaction_number
+    number = coordinator.term.previous_transaction_number
     idle = {at: (o, o) for at, o in coordinator.term.progress.offsets.items()}
     said = status(number, {**idle, **claims}, written_in=(EPOCH, number))
     coordinator.hears(said, ALICE, epoch=EPOCH, transaction=number)
@@ -116,7 +116,7 @@ def test_that_it_is_younger_is_in_the_commit_that_first_names_it() -> None:
     assert P2 in asked(coordinator, grown(end_0=10)).offsets
     coordinator.until(Phase.COLLECTING)
     coordinator.sources = grown(end_0=12)
-    number = coordinator.term.closing_transaction_number
+    number = coordinator.term.previous_transaction_number
     said = status(number, {P0: (10, 12), P1: (20, 20)}, written_in=(EPOCH, number))
     coordinator.hears(said, ALICE, epoch=EPOCH, transaction=number)
     coordinator.until(Phase.COMMITTING)
@@ -267,7 +267,7 @@ def test_valid_through_waits_for_what_is_held() -> None:
     times = {P0: 5_000, P1: 6_000}
     for through in (None, 5_000):
         coordinator.until(Phase.COLLECTING)
-        number = coordinator.term.closing_transaction_number
+        number = coordinator.term.previous_transaction_number
         at = {p: (o, o + 1) for p, o in coordinator.term.progress.offsets.items()}
         said = status(number, at, written_in=(EPOCH, number), timestamps=times)
         coordinator.hears(said, ALICE, epoch=EPOCH, transaction=number)

@@ -44,7 +44,7 @@ from headgate.coordinator.phase_steps import build_start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.table_suspension import commits_of_receiving_tables
-from headgate.participant.schema_proposals import forget_suspended_tables
+from headgate.participant.schema_proposals import forget_proposals_of_suspended_tables
 from headgate.participant.state import TableAnswer
 
 GONE = TableMissing("there is no table lake.orders")
@@ -324,5 +324,5 @@ def test_ledger_2_a_participant_forgets_the_answer_when_it_hears_who_is_suspende
             answers={ORDERS: TableAnswer(gone, 10**9), CLICKS: TableAnswer(gone, 10**9)},
         ),
     )
-    kept = forget_suspended_tables(participant.state, {ORDERS: "HG-102"}).needs.answers
+    kept = forget_proposals_of_suspended_tables(participant.state, {ORDERS: "HG-102"}).needs.answers
     assert kept.keys() == {CLICKS}

@@ -28,9 +28,11 @@ def test_the_example_travels_in_several_parts() -> None:
 def test_hc38_it_counts_once_whole_and_not_before() -> None:
     assembler = Assembler()
     *early, last = [part_at(40 + k, part) for k, part in enumerate(PARTS)]
-    assert [assembler.add_part(record.envelope) for record in early] == [None] * len(early)
+    assert [assembler.add_and_pop_if_whole(record.envelope) for record in early] == [None] * len(
+        early
+    )
 
-    whole = assembler.add_part(last.envelope)
+    whole = assembler.add_and_pop_if_whole(last.envelope)
     assert whole is not None
     assert whole.event == LARGE
 
@@ -102,7 +104,7 @@ def hear(coordinator: Coordinator, *log: LogRecord) -> None:
     """As the driver does: parts are put together, and a whole status stands at its last part."""
     assembler = Assembler()
     for record in log:
-        whole = assembler.add_part(record.envelope)
+        whole = assembler.add_and_pop_if_whole(record.envelope)
         coordinator.next_offset = record.offset
         if whole is not None:
             coordinator.hears(whole.event, whole.sender, transaction=1)

@@ -35,7 +35,7 @@ from headgate.control_protocol.machine_io import Append, Heard, LogTruncated
 from headgate.control_protocol.machine_io import Heard as ParticipantHeard
 from headgate.coordinator import machine
 from headgate.coordinator.inputs_and_actions import LeadershipGained
-from headgate.coordinator.phase_steps import leader_patience_ms
+from headgate.coordinator.phase_steps import leader_unanswered_max_ms
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.state import WINDOW, ReplayWindow, State, Timer
@@ -165,7 +165,7 @@ def test_an_older_amount_that_is_said_again_ends_nothing_early() -> None:
 def test_old_words_of_a_dead_participant_are_no_sign_of_an_heir() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(gain(kind=PresenceKind.ALIVE), BOB, sequence=9)
-    long_ago_ms = coordinator.now_ms - leader_patience_ms(SETTINGS)
+    long_ago_ms = coordinator.now_ms - leader_unanswered_max_ms(SETTINGS)
     coordinator.state = replace(
         coordinator.state,
         call=replace(coordinator.state.call, unanswered_since_ms=long_ago_ms),

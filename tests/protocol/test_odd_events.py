@@ -75,7 +75,7 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
     read = message_encoding.decode_envelope(message)
     if isinstance(read, Skipped):
         return None
-    whole = Assembler().add_part(read)
+    whole = Assembler().add_and_pop_if_whole(read)
     return LogRecord(ControlOffset(place), whole) if whole else None
 
 

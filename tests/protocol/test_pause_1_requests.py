@@ -32,7 +32,7 @@ def one_transaction(coordinator: Coordinator) -> None:
     at = coordinator.term.progress.offsets
     number = coordinator.term.progress.number
     idle = status(number, {p: (at[p], at[p]) for p in (P0, P1)})
-    coordinator.hears(idle, ALICE, transaction=coordinator.term.closing_transaction_number)
+    coordinator.hears(idle, ALICE, transaction=coordinator.term.previous_transaction_number)
     coordinator.waits(1)
     coordinator.until(Phase.OPEN)
 

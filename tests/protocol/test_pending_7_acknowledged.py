@@ -191,7 +191,9 @@ def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
     )
     coordinator.pending = None
     coordinator.given(
-        ManifestsStaged((pending(ONE, EPOCH, coordinator.term.closing_transaction_number),) * count)
+        ManifestsStaged(
+            (pending(ONE, EPOCH, coordinator.term.previous_transaction_number),) * count
+        )
     )
     assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
 

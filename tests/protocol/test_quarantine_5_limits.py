@@ -29,7 +29,7 @@ def announced(coordinator: Coordinator, records: int, bad: int, number: int = 1)
     begin = coordinator.term.progress.offsets[P0]
     claim = WrittenRange(OffsetRange(begin, begin + records), records - bad, skipped=bad, bad=bad)
     idle = WrittenRange(OffsetRange(20, 20))
-    transaction = coordinator.term.closing_transaction_number
+    transaction = coordinator.term.previous_transaction_number
     files = (data_file(f"{folder(EPOCH, transaction)}/{number}.parquet", records - bad),)
     status = WriteStatus(number, {P0: claim, P1: idle}, (TableStatus("lake.trips", files),))
     coordinator.sources = topics((0, begin + records), (0, 1_000))

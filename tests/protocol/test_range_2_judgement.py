@@ -291,7 +291,7 @@ def test_the_known_end_of_a_partition_that_lost_its_leader_before_the_next_end_c
     silent = replace(known, partitions={1: known.partitions[1]}, silent=frozenset({0}))
     coordinator.sources = {"trips": silent}
     coordinator.until(Phase.COLLECTING)
-    number = coordinator.term.closing_transaction_number
+    number = coordinator.term.previous_transaction_number
     both = status(1, {P0: (10, 16), P1: (20, 30)}, written_in=(EPOCH, number))
     coordinator.hears(both, ALICE, transaction=number)
     coordinator.waits(SETTINGS.commit_timeout_ms)

@@ -55,13 +55,13 @@ class Wedged(Coordinator):
         if first is not None:
             said = replace(first(), status_number=self.number)
             self.hears(
-                said, BOB, epoch=self.term.epoch, transaction=self.term.closing_transaction_number
+                said, BOB, epoch=self.term.epoch, transaction=self.term.previous_transaction_number
             )
         self.hears(
             replace(answer(), status_number=self.number),
             sender,
             epoch=self.term.epoch,
-            transaction=self.term.closing_transaction_number,
+            transaction=self.term.previous_transaction_number,
         )
         self.waits(SETTINGS.commit_timeout_ms)
         told = []
@@ -71,7 +71,7 @@ class Wedged(Coordinator):
         return told
 
     def folder(self) -> str:
-        epoch, number = self.term.epoch, self.term.closing_transaction_number
+        epoch, number = self.term.epoch, self.term.previous_transaction_number
         return f"headgate/{SINK}/{epoch}-{COORDINATOR.incarnation}/{number}"
 
     def claims(self) -> dict[TopicPartition, WrittenRange]:
@@ -145,7 +145,7 @@ def test_who_else_is_refused_beside_it_does_not_hide_it() -> None:
         made.until(Phase.COLLECTING)
         for sender in (ALICE, BOB) if number % 2 else (BOB, ALICE):
             said = replace(made.misfiled(), status_number=number + 1)
-            closing = made.term.closing_transaction_number
+            closing = made.term.previous_transaction_number
             made.hears(said, sender, epoch=made.term.epoch, transaction=closing)
         made.waits(SETTINGS.commit_timeout_ms)
         assert made.phase is Phase.SETTLING

@@ -135,7 +135,7 @@ def nobody_has_anything(coordinator: Coordinator) -> None:
     coordinator.until(Phase.COLLECTING)
     progress = coordinator.term.progress
     empty = status(100 + progress.number, {at: (n, n) for at, n in progress.offsets.items()})
-    coordinator.hears(empty, ALICE, transaction=coordinator.term.closing_transaction_number)
+    coordinator.hears(empty, ALICE, transaction=coordinator.term.previous_transaction_number)
     coordinator.waits(1)
 
 

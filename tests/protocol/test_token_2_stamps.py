@@ -28,7 +28,7 @@ class Stamping(Coordinator):
     def closing(self) -> int:
         """The transaction that ends, whose stamp has the same number."""
         assert self.state.term
-        return self.state.term.closing_transaction_number
+        return self.state.term.previous_transaction_number
 
     def sources_described(self) -> SourcesDescribed:
         self.stamps += 1

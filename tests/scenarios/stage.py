@@ -249,7 +249,7 @@ class Player(Node):
 
     def _guarded(self, turn: Callable[[], object]) -> None:
         if not (self.gone or self.asleep):
-            self.take_turn(turn)
+            self.run_turn_and_note_death(turn)
 
     def on_killed(self) -> None:
         self.stage.kill(self.name)

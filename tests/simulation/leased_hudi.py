@@ -156,7 +156,7 @@ class LeasedJava(HudiJava):
             else self.archived_completion_time(meta, instant)
         )
 
-    def is_before_timeline(self, meta: Any, instant: str) -> bool:
+    def is_older_than_active_timeline(self, meta: Any, instant: str) -> bool:
         return bool(meta) and instant < min(meta)
 
     def read_ghost_instants(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:

@@ -258,7 +258,7 @@ class Node(Process):
         life = self.life
         self.busy.add(role)
         try:
-            return self.take_turn(run)
+            return self.run_turn_and_note_death(run)
         finally:
             if life == self.life:
                 self.busy.discard(role)

@@ -48,7 +48,7 @@ from headgate.operations.audit.audit import audit
 from headgate.operations.demo.producer import ensure_topic
 from headgate.operations.local_kafka.broker import EmbeddedKafka, ensure_broker_jars
 from headgate.operations.status.status import read_offsets
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 PARTITIONS = 2
 RECORDS = 3_000
@@ -349,7 +349,7 @@ class Kills:
         """Ask the product's own audit as well, and count who took over from whom."""
         settings = load(self.programs.sink_file)
         assert audit(settings).findings == ()
-        with open_tables_read_only(settings) as tables:
+        with open_tables_creating_nothing(settings) as tables:
             commits = tables.reader.history().commits
         for before, after in pairwise(each.record for each in commits):
             if before.coordinator != after.coordinator:

@@ -413,9 +413,9 @@ def test_query_17_a_column_with_a_value_of_the_sink_file_is_selected_or_refused(
     rows = frame(0, 5)
     rows.columns = ("id",)
     with pytest.raises(RowsUnfit, match="region"):
-        made.require_usable(rows)
+        made.require_usable_frame(rows)
     rows.columns = ("id", "region")
-    made.require_usable(rows)
+    made.require_usable_frame(rows)
 
 
 class GivenRows(PlayedFrame):
@@ -557,7 +557,7 @@ def test_query_27_a_connect_server_gets_a_path_and_reads_the_file_itself(
             called(frame(0, 5), 0)
             called(frame(0, 5), 0)
     assert record_now(history).records == 15
-    runs = {on_server(sent)._open_batches()._run for _ in range(2)}
+    runs = {on_server(sent)._build_batches_on_server()._run for _ in range(2)}
     assert len(runs) == 2
 
 

@@ -28,7 +28,7 @@ from headgate.operations.init.sink_file_template import propose_and_write_sink_f
 from headgate.operations.kafka_connect.import_connector import import_connector, to_toml
 from headgate.operations.kafka_connect.tables_and_routes import parse_partition_by
 from headgate.operations.status.status import read_status
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 _COMMANDS = {"pause": "pause", "stop": "stop", "resume": "start"}
 
@@ -64,7 +64,7 @@ class Connector:
         if self.config.get("iceberg.tables.auto-create-enabled") != "true":
             return False
         settings = load(sink)
-        with open_tables_read_only(settings) as tables:
+        with open_tables_creating_nothing(settings) as tables:
             return not (settings.tables or tables.exists(settings.table.identifier))
 
     def _complete(self, sink: Path) -> bool:

@@ -102,7 +102,7 @@ def _progress(term: Term) -> Iterator[str]:
         yield "L is beyond what was heard"
     if any(topic.topic not in term.sources.topic_ids for topic in progress.offsets):
         yield "C has offsets of a topic without id"
-    if term.pause.answered > term.closing_transaction_number:
+    if term.pause.answered > term.previous_transaction_number:
         yield "a transaction that did not land has answered PAUSE or RESUME"
 
 

@@ -16,7 +16,10 @@ import pytest
 from repository.tree import ROOT
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.child_process import kill_child_group, start_child
+from headgate.operations.child_process import (
+    kill_child_group_and_wait,
+    start_child_killed_with_parent,
+)
 from headgate.operations.java_installation import ensure_jars, require_java, user_cache_folder
 
 VERSION = "3.0.8.Final"
@@ -82,12 +85,14 @@ class Debezium:
         jars = f"{debezium_jars()}/*"
         java = [require_java(), "-Xmx384m", "-XX:+UseSerialGC", "-cp", jars, _MAIN]
         with (self._home / "debezium.log").open("ab") as log:
-            self._process = start_child([*java, *self._arguments], log, self._home)
+            self._process = start_child_killed_with_parent(
+                [*java, *self._arguments], log, self._home
+            )
 
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            kill_child_group(process)
+            kill_child_group_and_wait(process)
 
     @property
     def log(self) -> str:

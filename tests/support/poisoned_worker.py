@@ -16,7 +16,7 @@ from pathlib import Path
 from headgate.control_protocol.errors import StopSink
 from headgate.runtime.fleet import sink_life, worker
 from headgate.runtime.fleet.folder import Folder
-from headgate.runtime.fleet.warm_parent import TurnReport, serve_forks
+from headgate.runtime.fleet.warm_parent import TurnReport, serve_fork_requests
 
 MEMORY_MIB = 400
 OPENING_MS_MAX = 3_000
@@ -64,7 +64,7 @@ def _eat(report: TurnReport) -> None:
 
 def main() -> None:
     if sys.argv[1] == "--parent":
-        serve_forks(run_sink, ask_sink)
+        serve_fork_requests(run_sink, ask_sink)
         return
     sink_life.OPENING_MS_MAX = OPENING_MS_MAX
     sink_life.LEAVING_MS_MAX = 2_000

@@ -21,10 +21,10 @@ from headgate.data_plane.formats.avro.decoder import (
     Cursors,
     Flags,
     Positions,
-    end_of_value_or_undecided,
+    end_of_value_or_unsound,
 )
 from headgate.data_plane.formats.avro.schema import Avro
-from headgate.data_plane.formats.casting.counted_time_types import counted_type
+from headgate.data_plane.formats.casting.counted_time_types import debezium_time_type
 from headgate.data_plane.formats.casting.decimals import (
     VARIABLE_SCALE,
     DecodedDecimals,
@@ -214,7 +214,7 @@ def _locate_and_skip_items(
             open_ = open_[~wrong[open_]]
         if len(open_) <= _FEW:
             for place in open_.tolist():
-                result = _skip_items_of_one_value(cursors, place, item, left)
+                result = _locate_items_of_one_value(cursors, place, item, left)
                 owners.append(np.full(len(result), place, np.int64))
                 begins.append(result)
         # Of few, only those have items left that stand before an invalid one.
@@ -237,14 +237,14 @@ def _locate_and_skip_items(
     return offsets, Cursors(cursors.buffer, cursors.faults, rows, begin[order])
 
 
-def _skip_items_of_one_value(
+def _locate_items_of_one_value(
     cursors: Cursors, owner: int, item: Avro, items_left: Positions
 ) -> Positions:
     """Return where the value's next valid items begin, and move the cursor after them."""
     at, end, raw = int(cursors.at[owner]), int(cursors.ends[owner]), cursors.buffer.raw
     begins: list[int] = []
     while len(begins) < items_left[owner]:
-        behind = end_of_value_or_undecided(item, raw, at, end)
+        behind = end_of_value_or_unsound(item, raw, at, end)
         if behind == UNSOUND:
             break
         begins.append(at)
@@ -353,7 +353,7 @@ def _read_long(avro_type: Avro, cursors: Cursors) -> pa.Array:
 
 
 def _time_count_or_plain_array(avro_type: Avro, found: Positions) -> pa.Array:
-    counted, numbers = counted_type(avro_type.called), pa.array(found)
+    counted, numbers = debezium_time_type(avro_type.called), pa.array(found)
     return numbers if counted is None else pa.ExtensionArray.from_storage(counted, numbers)
 
 

@@ -154,7 +154,7 @@ _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 _WIDTHS = {"null": 0, "float": 4, "double": 8}
 
 
-def end_of_value_or_undecided(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+def end_of_value_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     """Return where the value that begins at ``at`` ends, at most ``end``; else ``UNSOUND``."""
     name = avro_type.type
     if name in _WIDTHS or name == "fixed":
@@ -162,14 +162,14 @@ def end_of_value_or_undecided(avro_type: Avro, raw: bytes, at: int, end: int) ->
         return at if at <= end else UNSOUND
     if name == "record":
         for child in avro_type.children:
-            at = end_of_value_or_undecided(child, raw, at, end)
+            at = end_of_value_or_unsound(child, raw, at, end)
             if at == UNSOUND:
                 return UNSOUND
         return at
     if name == "boolean":
         return at + 1 if at < end and raw[at] <= 1 else UNSOUND
     if name in ("array", "map"):
-        return _end_of_blocks_or_undecided(avro_type, raw, at, end)
+        return _end_of_blocks_or_unsound(avro_type, raw, at, end)
     number, at = _read_long_and_end(raw, at, end)
     if at == UNSOUND or name == "long":
         return at
@@ -181,7 +181,7 @@ def end_of_value_or_undecided(avro_type: Avro, raw: bytes, at: int, end: int) ->
         return at if 0 <= number < len(avro_type.names) else UNSOUND
     if not 0 <= number < len(avro_type.children):
         return UNSOUND
-    return end_of_value_or_undecided(avro_type.children[number], raw, at, end)
+    return end_of_value_or_unsound(avro_type.children[number], raw, at, end)
 
 
 def _read_long_and_end(raw: bytes, at: int, end: int) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def _read_long_and_end(raw: bytes, at: int, end: int) -> tuple[int, int]:
     return 0, UNSOUND
 
 
-def _end_of_blocks_or_undecided(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
+def _end_of_blocks_or_unsound(avro_type: Avro, raw: bytes, at: int, end: int) -> int:
     item, text = avro_type.children[0], Avro("string")
     if item.bytes_min == 0 and avro_type.type == "array":
         return UNSOUND  # of no bytes: ``columns`` bounds how many may be claimed
@@ -209,7 +209,7 @@ def _end_of_blocks_or_undecided(avro_type: Avro, raw: bytes, at: int, end: int) 
             return at
         for _ in range(count):
             if avro_type.type == "map":
-                at = end_of_value_or_undecided(text, raw, at, end)
-            at = end_of_value_or_undecided(item, raw, at, end) if at != UNSOUND else UNSOUND
+                at = end_of_value_or_unsound(text, raw, at, end)
+            at = end_of_value_or_unsound(item, raw, at, end) if at != UNSOUND else UNSOUND
             if at == UNSOUND:
                 return UNSOUND

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.data_plane.formats.casting.counted_time_types import counted_type
+from headgate.data_plane.formats.casting.counted_time_types import debezium_time_type
 
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _LOGICAL = {
@@ -215,7 +215,7 @@ class _Reading:
 def _with_logical_type(plain: Avro, found: dict[str, Any]) -> Avro:
     logical = found.get("logicalType")
     called = found.get("connect.name")
-    if logical is None and plain.type in ("int", "long") and counted_type(str(called)):
+    if logical is None and plain.type in ("int", "long") and debezium_time_type(str(called)):
         return Avro(plain.type, called=str(called))
     if not isinstance(logical, str) or logical not in _LOGICAL.get(plain.type, set()):
         return plain

@@ -158,7 +158,7 @@ def _cast_field(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
         values = values.storage
     if pa_types.is_nested(values.type):
         return _cast_nested(values, field, at)
-    unit, as_text = column_options.unit_of(field), column_options.is_read_as_text(field)
+    unit, as_text = column_options.unit_of(field), column_options.has_as_text_option(field)
     return _cast_halving_on_error(values, _Column(target, unit, as_text), at)
 
 
@@ -174,7 +174,7 @@ class _Column:
     as_text: bool
 
     def cast_values(self, values: pa.Array) -> pa.Array:
-        shown = exact_casts.numbers_to_text(values) if self.as_text else values
+        shown = exact_casts.numbers_and_booleans_to_text(values) if self.as_text else values
         return exact_casts.cast(shown, self.type, self.unit)
 
     def guess_refused_values(self, values: pa.Array) -> Flags | None:
@@ -223,7 +223,7 @@ def _cast_refused_value(
 ) -> pa.Array:
     target = column.type
     try:
-        return exact_casts.recast_single_value(values, target, refusal, column.unit)
+        return exact_casts.cast_refused_value_alone(values, target, refusal, column.unit)
     except ValueError as reason:
         at.note_fault(np.ones(1, np.bool_), str(reason))
         return pa.nulls(1, target)

@@ -50,6 +50,6 @@ _KNOWN = {
 }
 
 
-def counted_type(schema_name: str) -> Counted | None:
+def debezium_time_type(schema_name: str) -> Counted | None:
     """Return what numbers with this schema name count; ``None`` if the name does not tell."""
     return _KNOWN.get(schema_name.removeprefix(_SPACE)) if schema_name.startswith(_SPACE) else None

@@ -123,7 +123,7 @@ def unscaled_to_decimals(values: pa.Array) -> pa.Array:
     """
     scale = values.type.scale
     if not 0 <= scale <= _DIGITS_MAX:
-        return _rescale_to_arrow_range(values.storage, scale)
+        return _decode_at_nearest_arrow_scale(values.storage, scale)
     stored = values.storage.fill_null(b"")
     offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
     data = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
@@ -144,7 +144,7 @@ def unscaled_to_numbers_of_any_width(values: pa.Array) -> list[Decimal | None]:
     ]
 
 
-def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
+def split_into_unscaled_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
     """Split ``VariableScale`` into ``Unscaled`` values: the places of each scale, and the values.
 
     Raises ``ValueError`` for an incomplete one.
@@ -162,7 +162,7 @@ def split_by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
         yield places[alike], pa.ExtensionArray.from_storage(Unscaled(scale), part)
 
 
-def _rescale_to_arrow_range(data: pa.Array, scale: int) -> pa.Array:
+def _decode_at_nearest_arrow_scale(data: pa.Array, scale: int) -> pa.Array:
     """Return bytes as decimals of a scale that Arrow has, zeros appended or removed.
 
     Raises ``ValueError`` beyond 38 digits.

@@ -128,7 +128,7 @@ def _convert_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     return pa.array(result, pa.int64()).cast(target)
 
 
-def flag_number_texts(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def flag_number_or_null_texts(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which texts spell a number; a null counts as one."""
     result = pc.match_substring_regex(texts, NUMBER_TEXT).fill_null(fill_value=True)
     return np.asarray(result)

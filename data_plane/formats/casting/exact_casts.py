@@ -1,6 +1,6 @@
 """Casts columns of single values between Arrow types, all or nothing, and never inexactly.
 
-``cast`` takes or refuses a whole column. ``recast_single_value`` takes or refuses one value,
+``cast`` takes or refuses a whole column. ``cast_refused_value_alone`` takes or refuses one value,
 by the same rules (``cast_to_table`` lists them), including those that Arrow's casts do not know.
 """
 
@@ -23,7 +23,7 @@ from headgate.data_plane.formats.casting.decimals import (
     Unscaled,
     VariableScale,
     cast_to_decimals,
-    split_by_scale,
+    split_into_unscaled_by_scale,
     unscaled_to_decimals,
 )
 from headgate.data_plane.formats.connect.arrow_schema import Unread
@@ -70,7 +70,7 @@ def _cast_with_unit(values: pa.Array, target: pa.DataType, unit: str) -> pa.Arra
         return epoch_times.convert_counts_to_times(values, unit, target)
     if not pa_types.is_large_string(kind):
         return cast(values, target)
-    numbers = epoch_times.flag_number_texts(values)
+    numbers = epoch_times.flag_number_or_null_texts(values)
     if numbers.all():
         return epoch_times.convert_counts_to_times(values, unit, target)
     counted = epoch_times.convert_counts_to_times(values.filter(pa.array(numbers)), unit, target)
@@ -79,12 +79,12 @@ def _cast_with_unit(values: pa.Array, target: pa.DataType, unit: str) -> pa.Arra
     return pa.concat_arrays([counted, others]).take(pa.array(order))
 
 
-def numbers_to_text(values: pa.Array) -> pa.Array:
+def numbers_and_booleans_to_text(values: pa.Array) -> pa.Array:
     """Convert numbers and booleans to text with the fewest digits that read as them."""
     if isinstance(values.type, Unscaled):
         values = unscaled_to_decimals(values)
     if isinstance(values.type, VariableScale):
-        return _cast_each_scale(values, numbers_to_text)
+        return _map_by_scale(values, numbers_and_booleans_to_text)
     if isinstance(values.type, Counted):
         values = values.storage
     if pa_types.is_boolean(values.type) or pa_types.is_integer(values.type):
@@ -184,11 +184,11 @@ def _cast_unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _cast_variable_scale(values: pa.Array, target: pa.DataType) -> pa.Array:
-    return _cast_each_scale(values, lambda part: _cast_unscaled(part, target))
+    return _map_by_scale(values, lambda part: _cast_unscaled(part, target))
 
 
-def _cast_each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    parts = [(at, convert(part)) for at, part in split_by_scale(values)]
+def _map_by_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    parts = [(at, convert(part)) for at, part in split_into_unscaled_by_scale(values)]
     order = pa.array(np.argsort(np.concatenate([at for at, _ in parts])))
     return pa.concat_arrays([part for _, part in parts]).take(order)
 
@@ -304,7 +304,8 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
 def guess_refused_values(values: pa.Array, target: pa.DataType) -> Flags | None:
     """Guess which values made ``cast`` refuse the column; ``None`` if that cannot be seen.
 
-    This only saves time: ``recast_single_value`` decides about them, ``cast`` about the others.
+    This only saves time: ``cast_refused_value_alone`` decides about them, and ``cast`` about all
+    others.
     """
     if isinstance(values.type, Counted):
         return None
@@ -334,7 +335,7 @@ def _is_readable(text: str | None, target: pa.DataType) -> bool:
     return True
 
 
-def recast_single_value(
+def cast_refused_value_alone(
     value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = ""
 ) -> pa.Array:
     """Cast a column of one value that ``cast`` refused, if the rules accept it alone.
@@ -342,7 +343,11 @@ def recast_single_value(
     Raises ``ValueError`` whose message begins with the value.
     """
     result = _describe_value(value)
-    if unit and pa_types.is_large_string(value.type) and epoch_times.flag_number_texts(value).all():
+    if (
+        unit
+        and pa_types.is_large_string(value.type)
+        and epoch_times.flag_number_or_null_texts(value).all()
+    ):
         pass  # it was tried alone already
     elif pa_types.is_large_string(value.type):
         try:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 
-def apply_extension_types(values: pa.Array, target: pa.DataType) -> pa.Array:
+def relabel_with_type(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Return ``values`` as ``target``, whose storage must equal that of the values throughout."""
     mask = values.is_null() if values.null_count else None
     if isinstance(target, pa.BaseExtensionType):
@@ -18,19 +18,19 @@ def apply_extension_types(values: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.ExtensionArray.from_storage(target, stored)
     if pa_types.is_struct(target):
         inside = [
-            apply_extension_types(values.field(at), field.type) for at, field in enumerate(target)
+            relabel_with_type(values.field(at), field.type) for at, field in enumerate(target)
         ]
         if not inside:
             return values
         return pa.StructArray.from_arrays(inside, fields=list(target), mask=mask)
     if pa_types.is_map(target):
         keys, items = (
-            apply_extension_types(values.keys, target.key_type),
-            apply_extension_types(values.items, target.item_type),
+            relabel_with_type(values.keys, target.key_type),
+            relabel_with_type(values.items, target.item_type),
         )
         return pa.MapArray.from_arrays(values.offsets, keys, items, type=target, mask=mask)
     if pa_types.is_list(target) or pa_types.is_large_list(target):
-        items = apply_extension_types(values.values, target.value_type)
+        items = relabel_with_type(values.values, target.value_type)
         kind = pa.LargeListArray if pa_types.is_large_list(target) else pa.ListArray
         return kind.from_arrays(values.offsets, items, type=target, mask=mask)
     return values
@@ -38,9 +38,7 @@ def apply_extension_types(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 def apply_schema_by_position(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns, by position, under the schema's names."""
-    columns = [
-        apply_extension_types(rows.column(at), field.type) for at, field in enumerate(schema)
-    ]
+    columns = [relabel_with_type(rows.column(at), field.type) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -54,7 +52,7 @@ def rows_from_python(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> 
 
 def array_from_python(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Build a column from Python values, likewise."""
-    return apply_extension_types(pa.array(values, storage_type(data_type)), data_type)
+    return relabel_with_type(pa.array(values, storage_type(data_type)), data_type)
 
 
 @lru_cache(maxsize=64)

@@ -48,10 +48,10 @@ def parse_date(text: str) -> int:
     longest = 28 if month == 2 and not leap else _MONTH_DAYS[(month - 1) % 12]
     if not 1 <= month <= 12 or not 1 <= day <= longest:
         raise ValueError("is not a day of the calendar")
-    return require_years_1_to_9999(_days_from_civil(year, month, day), "d")
+    return require_years_1_to_9999(_days_since_1970(year, month, day), "d")
 
 
-def _days_from_civil(year: int, month: int, day: int) -> int:
+def _days_since_1970(year: int, month: int, day: int) -> int:
     # The year begins in March, so that the leap day is its last; an era has 400 years.
     shifted = year - (month <= 2)
     era, of_era = divmod(shifted, 400)
@@ -124,7 +124,7 @@ def iso_text(units: int, data_type: pa.DataType) -> str:
     return f"{text}+00:00" if data_type.tz else text
 
 
-def parse_timestamps(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
+def parse_uniform_timestamps(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
     """Convert a column of text whose values are all written alike. Raises ``pa.ArrowInvalid``."""
     naive, zoned = pa.timestamp(target.unit), pa.timestamp(target.unit, tz="UTC")
     first, second = (zoned, naive) if target.tz else (naive, zoned)
@@ -137,8 +137,8 @@ def parse_timestamps(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
         return texts.cast(second).cast(pa.int64()).cast(target)
 
 
-def parse_times(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    """Convert times of the day, like ``parse_timestamps``."""
+def parse_uniform_times(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert times of the day, like ``parse_uniform_timestamps``."""
     times = without_trailing_z(texts)
     dated = pc.binary_join_element_wise(pa.scalar("1970-01-01T", times.type), times, "")
     return dated.cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)

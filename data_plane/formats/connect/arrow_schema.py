@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.data_plane.formats import field_names as names
-from headgate.data_plane.formats.casting.counted_time_types import Counted, counted_type
+from headgate.data_plane.formats.casting.counted_time_types import Counted, debezium_time_type
 from headgate.data_plane.formats.casting.decimals import (
     VARIABLE_SCALE,
     Unscaled,
@@ -82,7 +82,7 @@ def arrow_type_of_schema(schema: Any, depth: int = 0) -> pa.DataType:
         return pa.map_(pa.large_string(), arrow_type_of_schema(schema.get("values"), depth + 1))
     if (kind, name) == _DECIMAL:
         return _decimal_type(schema.get("parameters"))
-    counted = counted_type(name)
+    counted = debezium_time_type(name)
     if counted and kind in ("int32", "int64"):
         return counted
     if (kind, name) in _LOGICAL:
@@ -105,10 +105,10 @@ def nullable_fields_with_default(schema: Any) -> list[str]:
 
     Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
     """
-    fields = _fields_of_struct(schema)
+    fields = _fields_if_struct(schema)
     names = {str(field.get("field")) for field in fields}
     if {"op", "after"} <= names:  # Debezium's envelope
-        fields = next(_fields_of_struct(field) for field in fields if field.get("field") == "after")
+        fields = next(_fields_if_struct(field) for field in fields if field.get("field") == "after")
     return [
         str(field.get("field"))
         for field in fields
@@ -116,7 +116,7 @@ def nullable_fields_with_default(schema: Any) -> list[str]:
     ]
 
 
-def _fields_of_struct(schema: Any) -> list[dict[str, Any]]:
+def _fields_if_struct(schema: Any) -> list[dict[str, Any]]:
     fields = schema.get("fields") if isinstance(schema, dict) else None
     return (
         [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []

@@ -22,7 +22,7 @@ import pyarrow.types as pa_types
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import cast_rows
-from headgate.data_plane.formats.casting.relabel import apply_extension_types, rows_from_python
+from headgate.data_plane.formats.casting.relabel import relabel_with_type, rows_from_python
 from headgate.data_plane.formats.connect import schema_inference
 from headgate.data_plane.formats.connect.arrow_schema import (
     arrow_type_of_schema,
@@ -129,7 +129,7 @@ class ConnectJsonRecords:
     def _columns_of_schema(self, schema_text: str) -> Struct:
         if schema_text not in self._columns:
             try:
-                known = self.type_of_schema(schema_text) is not None
+                known = self.type_unless_null_schema(schema_text) is not None
             except ValueError:
                 known = False  # its records are bad
             result = schema_inference.columns_of(json.loads(schema_text)) if known else Struct()
@@ -201,7 +201,7 @@ class ConnectJsonRecords:
     ) -> dict[int, str]:
         """Take the payloads of one schema; return which rows are bad, and why."""
         try:
-            kind = self.type_of_schema(schema_text)
+            kind = self.type_unless_null_schema(schema_text)
         except ValueError as error:
             return dict.fromkeys(rows, str(error))
         schema = collector.schema
@@ -215,7 +215,7 @@ class ConnectJsonRecords:
             payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]
         stored = pa.schema(list(json_storage_type(kind)))
         read, bad = _decode_json(self._plain, payloads, stored)
-        records = apply_extension_types(read.to_struct_array(), kind)
+        records = relabel_with_type(read.to_struct_array(), kind)
         if single:
             records = records.field(0)
         faults = Faults()
@@ -228,7 +228,7 @@ class ConnectJsonRecords:
             bad |= {left[place]: reason for place, reason in faults.reasons.items()}
         return collector.add_part_and_map_bad_to_rows(fit, rows, bad)
 
-    def type_of_schema(self, schema_text: str) -> pa.DataType | None:
+    def type_unless_null_schema(self, schema_text: str) -> pa.DataType | None:
         if schema_text not in self._types:
             try:
                 result = json.loads(schema_text)

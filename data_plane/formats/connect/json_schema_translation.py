@@ -15,7 +15,7 @@ from typing import Any
 
 from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats.avro.schema import UnfitSchema
-from headgate.data_plane.formats.casting.counted_time_types import counted_type
+from headgate.data_plane.formats.casting.counted_time_types import debezium_time_type
 from headgate.data_plane.formats.connect import schema_inference
 
 _DEPTH_MAX = 64
@@ -149,7 +149,7 @@ class _Reading:
         if kind in _NUMBERS:
             chosen = connect if connect in _NUMBERS[kind] else _FIRST[kind]
             named = {"name": title} if isinstance(title, str) else {}
-            if counted_type(str(title)) and chosen in ("int32", "int64"):
+            if debezium_time_type(str(title)) and chosen in ("int32", "int64"):
                 self.counted = True  # Debezium's times count in the unit of their name
             return {"type": _FLOATS.get(chosen, chosen), **named}
         return {"type": "boolean"} if kind == "boolean" else None

@@ -220,7 +220,7 @@ class Watch:
         self.columns: set[str] = set()
 
     @property
-    def is_watching(self) -> bool:
+    def has_seen_bad_values(self) -> bool:
         return bool(self.columns or self.patterns)
 
 
@@ -252,7 +252,7 @@ class BadRecordSearch:
         self.ill_formed, twice, self.marks = flag_suspect_records(values.array, fields)
         search = self.ill_formed | twice
         self.refused |= dict.fromkeys(np.flatnonzero(search).tolist(), "")
-        self._parse_rows(np.flatnonzero(~search), match_watched=watch.is_watching)
+        self._take_or_refuse_rows(np.flatnonzero(~search), match_watched=watch.has_seen_bad_values)
 
     def accepted_rows(self) -> tuple[Rows, pa.RecordBatch]:
         """Return the rows that the fast path took, in order."""
@@ -271,7 +271,7 @@ class BadRecordSearch:
             return self._values
         return self._values.take(rows)
 
-    def _parse_rows(self, rows: Rows, *, match_watched: bool = False) -> None:
+    def _take_or_refuse_rows(self, rows: Rows, *, match_watched: bool = False) -> None:
         if not len(rows):
             return
         if match_watched:
@@ -292,22 +292,24 @@ class BadRecordSearch:
         if len(rows) == 1:
             self.refused[int(rows[0])] = self._column_named_in(reason)
             return
-        suspects = self._find_and_watch_suspects(rows, reason)
+        suspects = self._find_suspects_by_parser_error(rows, reason)
         if 0 < len(suspects) <= max(1, len(rows) // _SUSPECTS_SHARE):
             self._refuse_and_parse_rest(rows, suspects)
             return
-        if self._learn_number_or_text_once:
+        if self._has_learned_new_spelling:
             raise Respelled
         for part in np.array_split(rows, min(_SPLIT, len(rows))):
-            self._parse_rows(part)
+            self._take_or_refuse_rows(part)
 
     @cached_property
-    def _learn_number_or_text_once(self) -> bool:
+    def _has_learned_new_spelling(self) -> bool:
         return self._learn()  # for the whole block: once is enough
 
     def _refuse_and_parse_rest(self, rows: Rows, suspects: dict[int, str]) -> None:
         self.refused |= suspects
-        self._parse_rows(np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True))
+        self._take_or_refuse_rows(
+            np.setdiff1d(rows, np.array([*suspects], np.int64), assume_unique=True)
+        )
 
     def _column_named_in(self, reason: str) -> str:
         path = _FIELD.findall(reason)
@@ -315,7 +317,7 @@ class BadRecordSearch:
 
     # ------------------------------------------------------------------------------- suspicions
 
-    def _find_and_watch_suspects(self, rows: Rows, reason: str) -> dict[int, str]:
+    def _find_suspects_by_parser_error(self, rows: Rows, reason: str) -> dict[int, str]:
         """Return suspicious rows, and the column that makes them so."""
         column = self._column_named_in(reason)
         start = next((s for says, s in _WRONG_START.items() if f": {says}" in reason), None)

@@ -79,7 +79,7 @@ def learn_number_or_text(spelling: Spelling, field: pa.Field, value: Any, path: 
         spelling[path] = not isinstance(value, str)
 
 
-def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.RecordBatch:
+def decode_block_or_raise(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.RecordBatch:
     """Return all values, or raise ``Unfit``."""
     try:
         parsed = parse_objects(values, list(schema), spelling)
@@ -105,7 +105,7 @@ def parse_objects(
     """
     asked = _Reader(spelling, wide=wide)
     row = pa.struct([pa.field(field.name, asked.parser_type_of(field, "")) for field in fields])
-    text = wrap_in_objects(values)
+    text = wrap_each_and_join(values)
     if is_unsafe_for_parser(text):
         raise Unfit("text that the parser gets wrong")
     schema = pa.schema([pa.field("r", pa.list_(row))])
@@ -129,7 +129,7 @@ def parse_objects(
     return rows
 
 
-def wrap_in_objects(values: Packed) -> bytes:
+def wrap_each_and_join(values: Packed) -> bytes:
     """Wrap each value in an object of its own, and concatenate them."""
     return values.concat_each_wrapped(_FRONT, _BACK)
 
@@ -323,9 +323,9 @@ def _convert_epoch_times(target: pa.DataType, parsed: pa.Array, wide: pa.Array |
 def convert_texts(target: pa.DataType, texts: pa.Array) -> pa.Array:
     """Convert a column of text to a type that JSON must spell as text. Raises ``ValueError``."""
     if pa_types.is_timestamp(target):
-        return times.parse_timestamps(texts, target)
+        return times.parse_uniform_timestamps(texts, target)
     if pa_types.is_time(target):
-        return times.parse_times(texts, target)
+        return times.parse_uniform_times(texts, target)
     if pa_types.is_date(target):
         texts = times.without_trailing_z(texts)
     if target == pa.uuid():

@@ -43,7 +43,7 @@ def decode_with_read_options(
 ) -> pa.RecordBatch:
     """Decode like a ``RecordFormat``. ``decode_plain`` decodes what is not marked."""
     values, faults = Packed.pack(some), Faults()
-    rest = [field for field in map(_prune_fields_with_read_option, schema) if field is not None]
+    rest = [field for field in map(_without_marked_parts, schema) if field is not None]
     try:
         rows = decode_plain(values, pa.schema(rest or [_NO_KEY]))
     except UndecodableRecords as error:
@@ -156,7 +156,7 @@ def _find_plain_column(
     return around.field(place) if around is not None and place >= 0 else None
 
 
-def _prune_fields_with_read_option(field: pa.Field) -> pa.Field | None:
+def _without_marked_parts(field: pa.Field) -> pa.Field | None:
     """Return the field without its marked parts; ``None`` if nothing else is left."""
     if column_options.has_read_option(field):
         return None
@@ -164,7 +164,5 @@ def _prune_fields_with_read_option(field: pa.Field) -> pa.Field | None:
         field.type
     ):
         return field
-    inside = [
-        child for child in map(_prune_fields_with_read_option, field.type) if child is not None
-    ]
+    inside = [child for child in map(_without_marked_parts, field.type) if child is not None]
     return field.with_type(pa.struct(inside)) if inside else None

@@ -55,7 +55,7 @@ class JsonRecords:
         self.record_count_with_ignored_fields = 0
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        if all(map(field_names.has_no_lookup_names, schema)):
+        if all(map(field_names.is_found_by_exact_names, schema)):
             return self._decode_exact_names(values, schema)
         if self._named is None or not self._named[0].equals(schema, check_metadata=True):
             self._named = (schema, KeysByFieldName(schema, self._decode_exact_names))
@@ -164,7 +164,7 @@ class JsonRecords:
         self._ensure_spelling_known(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.flag_suspect_records(values.array, fields)
-        self._marks = _marks_with_ill_formed(marks, ill_formed)
+        self._marks = _mark_ill_formed_as_unsure(marks, ill_formed)
         parts = [empty_batch]
         bad: dict[int, str] = {}
         for row, value in enumerate(values):
@@ -198,7 +198,7 @@ class JsonRecords:
             )
         except bad_record_search.Respelled:
             return self._decode_around_bad_records(values, schema)
-        self._marks = _marks_with_ill_formed(apart.marks, apart.ill_formed)
+        self._marks = _mark_ill_formed_as_unsure(apart.marks, apart.ill_formed)
         return self._decode_refused_and_merge(values, schema, apart)
 
     def _learn_spelling_if_new(self, values: Packed, schema: pa.Schema) -> bool:
@@ -245,7 +245,7 @@ class JsonRecords:
         except json_values.KeyTwice as reason:
             return str(reason)
         except ValueError as reason:
-            return self._decode_leniently_or_reason(value, schema, reason, surely_bad=ill_formed)
+            return self._retry_columnar_or_reason(value, schema, reason, surely_bad=ill_formed)
         row: dict[str, Any] = {}
         # Bad records often come in rows, with the same fault: what was wrong before comes first.
         for field in _named_fields_then_all(schema, suspected, self._refused):
@@ -254,12 +254,10 @@ class JsonRecords:
             except ValueError as reason:
                 self._refused = field.name
                 surely_bad = _is_columnar_as_strict_as_by_value(field.type)
-                return self._decode_leniently_or_reason(
-                    value, schema, reason, surely_bad=surely_bad
-                )
+                return self._retry_columnar_or_reason(value, schema, reason, surely_bad=surely_bad)
         return rows_from_python([row], schema)
 
-    def _decode_leniently_or_reason(
+    def _retry_columnar_or_reason(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, surely_bad: bool
     ) -> pa.RecordBatch | str:
         """Accept what the columnar path accepts next to good neighbours; chance must not decide.
@@ -268,7 +266,7 @@ class JsonRecords:
         """
         if not surely_bad:
             try:
-                return columns.decode_block(
+                return columns.decode_block_or_raise(
                     Packed.from_values([value]), schema, self._spellings[schema]
                 )
             except Unfit:
@@ -284,7 +282,7 @@ def _named_fields_then_all(schema: pa.Schema, *names: str) -> Iterator[pa.Field]
     yield from schema
 
 
-def _marks_with_ill_formed(marks: Octets | None, ill_formed: Flags) -> Octets | None:
+def _mark_ill_formed_as_unsure(marks: Octets | None, ill_formed: Flags) -> Octets | None:
     """Return the marks, as the C code did not see everything of an invalid value."""
     return None if marks is None else np.where(ill_formed, marks | _LACKS, marks)
 

@@ -20,7 +20,7 @@ import pyarrow.types as pa_types
 
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting import epoch_times
-from headgate.data_plane.formats.casting.relabel import apply_extension_types, storage_type
+from headgate.data_plane.formats.casting.relabel import relabel_with_type, storage_type
 from headgate.data_plane.formats.field_names import ExactSchema
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Fields, Integers, Octets, Table, Walked, WalkPlan, loops
@@ -283,7 +283,7 @@ def _option_code_of(marked: pa.Field, kind: _Kind) -> int:
     if (
         unit
         and kind in (_Kind.TIME, _Kind.TIMESTAMP)
-        and not column_options.is_read_as_text(marked)
+        and not column_options.has_as_text_option(marked)
     ):
         return int(10 ** epoch_times.DIGITS[unit])
     if unit or kind != _Kind.STRING:
@@ -310,7 +310,7 @@ def read_in_one_pass(values: Packed, plan: Plan) -> Taken | None:
     array = values.array
     if not loops().walks_json or not len(array) or array.null_count:
         return None
-    size = _data_size_of(array)
+    size = _data_bytes_of(array)
     if size > _BYTES_MAX:
         return None
     buffers = _Buffers(plan, len(array), size)
@@ -324,7 +324,7 @@ def read_in_one_pass(values: Packed, plan: Plan) -> Taken | None:
     return Taken(pa.RecordBatch.from_arrays(columns, schema=plan.schema), into.found)
 
 
-def _data_size_of(array: pa.LargeBinaryArray) -> int:
+def _data_bytes_of(array: pa.LargeBinaryArray) -> int:
     bounds = np.frombuffer(array.buffers()[1], np.int64)
     return int(bounds[array.offset + len(array)] - bounds[array.offset])
 
@@ -344,7 +344,7 @@ class _Buffers:
                 # An item may come many times in a row, and so may everything in it.
                 inside[child] |= inside[at] or column.kind in (_Kind.LIST, _Kind.MAP)
             if at and column.kind != _Kind.SKIPPED:
-                self._set_room(at, rows * _ITEMS_PER_ROW if inside[at] else rows)
+                self._reserve_values(at, rows * _ITEMS_PER_ROW if inside[at] else rows)
                 if column.kind in _OFFSETS:
                     np.frombuffer(self._owned[at, _VALUES], np.uint8)[:8] = 0
             if column.kind in _HAS_DATA:
@@ -357,16 +357,16 @@ class _Buffers:
             self._resize(at, _DATA, room)
             self.table[at, _DATA_ROOM] = room
         else:
-            self._set_room(at, 2 * int(self.table[at, _ROOM]) + 64)
+            self._reserve_values(at, 2 * int(self.table[at, _ROOM]) + 64)
 
-    def _set_room(self, at: int, room: int) -> None:
+    def _reserve_values(self, at: int, room: int) -> None:
         self._resize(at, _VALID, (room + 7) // 8)
-        size = self._values_size(at, room)
+        size = self._values_byte_size(at, room)
         if size:
             self._resize(at, _VALUES, size)
         self.table[at, _ROOM] = room
 
-    def _values_size(self, at: int, room: int) -> int:
+    def _values_byte_size(self, at: int, room: int) -> int:
         column = self._plan.columns[at]
         if column.kind == _Kind.BOOLEAN:
             return (room + 7) // 8
@@ -386,7 +386,7 @@ class _Buffers:
         """Return the column, whose memory is no longer this object's."""
         column = self._plan.columns[at]
         stored = self._build_array(at)
-        return apply_extension_types(stored, column.type) if stored.type != column.type else stored
+        return relabel_with_type(stored, column.type) if stored.type != column.type else stored
 
     def _build_array(self, at: int) -> pa.Array:
         column, count = self._plan.columns[at], int(self.table[at, _COUNT])
@@ -395,7 +395,7 @@ class _Buffers:
         children = [self._build_array(child) for child in column.children]
         if column.kind == _Kind.STRUCT:
             return pa.Array.from_buffers(kind, count, [valid], children=children)
-        values = self._shrink(at, _VALUES, self._values_size(at, count))
+        values = self._shrink(at, _VALUES, self._values_byte_size(at, count))
         if column.kind == _Kind.LIST:
             return pa.Array.from_buffers(kind, count, [valid, values], children=children)
         if column.kind == _Kind.MAP:

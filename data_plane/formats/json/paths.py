@@ -64,7 +64,7 @@ def flag_missing_field(
     values: Packed, path: Sequence[pa.Field], outer_keys: Sequence[str] = ()
 ) -> Flags:
     """Return which records have no field at the path's end, which begins after ``outer_keys``."""
-    if all(map(field_names.has_no_lookup_names, path)):
+    if all(map(field_names.is_found_by_exact_names, path)):
         kinds, _ = pick_values_at_path(values, [*outer_keys, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
     return np.array(

@@ -338,9 +338,9 @@ def json_text(value: Any) -> str:
             written.append(str(item))
         elif isinstance(item, dict):
             pairs = [[_Written(f"{json.dumps(key)}:"), inside] for key, inside in item.items()]
-            waiting += reversed(_join_in_brackets("{", pairs, "}"))
+            waiting += reversed(_parts_in_brackets("{", pairs, "}"))
         elif isinstance(item, list):
-            waiting += reversed(_join_in_brackets("[", [[inside] for inside in item], "]"))
+            waiting += reversed(_parts_in_brackets("[", [[inside] for inside in item], "]"))
         else:
             written.append(json.dumps(item))
     return "".join(written)
@@ -352,7 +352,7 @@ class _Written(str):
     __slots__ = ()
 
 
-def _join_in_brackets(front: str, parts: list[list[Any]], back: str) -> list[Any]:
+def _parts_in_brackets(front: str, parts: list[list[Any]], back: str) -> list[Any]:
     result: list[Any] = [_Written(front)]
     for place, part in enumerate(parts):
         result += [_Written(","), *part] if place else part

@@ -67,7 +67,7 @@ class Types:
             raise UnfitTypes(f"the descriptor has no enum {name!r}")
         return self.enums[name]
 
-    def message_at(self, file: str, message_indexes: Iterable[int]) -> Message:
+    def message_by_indexes(self, file: str, message_indexes: Iterable[int]) -> Message:
         """Return the message that a record's indexes name. Raises ``UnfitTypes``."""
         level = self.files.get(file, ())
         name = ""

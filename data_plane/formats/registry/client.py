@@ -171,7 +171,7 @@ class RegistryClient:
         if AUTH in options.texts:
             self._keeper = keeper_of(options.texts[AUTH], "")
         if options.urls[0].startswith("https") or "ssl.certificate.location" in options.texts:
-            self._tls_context()
+            self._load_tls_context()
 
     def get_json(self, path: Sequence[str], what: str, **query: str) -> Any:
         """Return the JSON under this path.
@@ -226,8 +226,8 @@ class RegistryClient:
 
     def _ask_address(self, url: str, own: _HeaderWithSecrets, tail: str, asked: _Question) -> Any:
         what = asked.what
-        secrets, headers = self._request_headers(own)
-        status, body = self._get_response(f"{_root_url_of(url, tail)}/{tail}", headers, what)
+        secrets, headers = self._headers_and_secrets(own)
+        status, body = self._get_status_and_body(f"{_root_url_of(url, tail)}/{tail}", headers, what)
         if status == 200:
             return asked.read(body)
         said, code = _error_text_and_code_in(body)
@@ -244,7 +244,7 @@ class RegistryClient:
             raise _AskAgain(words)
         raise _Useless(f"{words}: no registry answers so; is registry.url right?")
 
-    def _request_headers(self, own: _HeaderWithSecrets) -> _HeadersWithSecrets:
+    def _headers_and_secrets(self, own: _HeaderWithSecrets) -> _HeadersWithSecrets:
         """Return what is sent: the keeper's token, or ``own``. Raises what the keeper raises."""
         headers = {
             "Accept": "application/vnd.schemaregistry.v1+json, application/json",
@@ -265,7 +265,9 @@ class RegistryClient:
             headers["Authorization"] = authorization
         return _HeadersWithSecrets(secrets, headers)
 
-    def _get_response(self, url: str, headers: Mapping[str, str], what: str) -> tuple[int, bytes]:
+    def _get_status_and_body(
+        self, url: str, headers: Mapping[str, str], what: str
+    ) -> tuple[int, bytes]:
         import requests
 
         timeout_s = self._options.numbers["timeout"]
@@ -315,7 +317,7 @@ class RegistryClient:
         session = requests.Session()
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         try:
-            context = self._tls_context()
+            context = self._load_tls_context()
         except ValueError as error:
             raise Unreachable(str(error)) from None
 
@@ -329,7 +331,7 @@ class RegistryClient:
         session.mount("https://", Adapter())
         return session
 
-    def _tls_context(self) -> ssl.SSLContext:
+    def _load_tls_context(self) -> ssl.SSLContext:
         """Return what proves who asks. Raises ``ValueError``."""
         texts = self._options.texts
         context = ssl.create_default_context()

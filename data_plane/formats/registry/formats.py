@@ -90,14 +90,15 @@ class RegistryAvroRecords(FramedRecords):
     def nullable_fields_with_default(self, values: Sequence[bytes]) -> list[str]:
         """Return what the writers' schemas say (``avro.schema.nullable_fields_with_default``)."""
         found = (
-            nullable_fields_with_default(reader.writer) for _, reader in self.readers_of(values)
+            nullable_fields_with_default(reader.writer)
+            for _, reader in self.rows_and_readers_of(values)
         )
         return [*dict.fromkeys(name for names in found for name in names)]
 
     def names_of_records(self, values: Sequence[bytes]) -> RecordNames:
         """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
         codes, names = np.full(len(values), -1, np.int64), list[str]()
-        for rows, reader in self.readers_of(values):
+        for rows, reader in self.rows_and_readers_of(values):
             if reader.writer.called:
                 codes[rows] = len(names)
                 names.append(reader.writer.called)
@@ -145,6 +146,8 @@ class RegistryProtobufRecords(FramedRecords):
             if len(frame) == len(schema_id):
                 raise NoSuchSchema("has a schema id, and no message indexes behind it")
             types, file = registry.read_protobuf_types(schema_id)
-            return ProtobufWriterFormat(types, types.message_at(file, message_indexes_of(frame)))
+            return ProtobufWriterFormat(
+                types, types.message_by_indexes(file, message_indexes_of(frame))
+            )
 
         super().__init__(split_by_message_frame, open_writer_format)

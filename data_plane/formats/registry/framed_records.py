@@ -121,7 +121,7 @@ class FramedRecords:
             for rows, wanted in share.reader.unknown_columns_of_last_decode(share.values, own):
                 yield share.rows[rows], wanted
 
-    def readers_of(self, values: Sequence[bytes]) -> Iterator[tuple[Integers, Any]]:
+    def rows_and_readers_of(self, values: Sequence[bytes]) -> Iterator[tuple[Integers, Any]]:
         """Yield the indexes of values, and what reads them; none where nothing does."""
         for share in self._split_by_writer_format(values):
             if share.reader is not None:

@@ -44,7 +44,7 @@ CONFLUENT, CONFLUENT_HEADER, APICURIO_HEADER = "confluent", "confluent-header", 
 FRAMINGS = (CONFLUENT, CONFLUENT_HEADER, APICURIO_HEADER)
 
 
-def id_headers_of(options: Mapping[str, str], key_or_value: str) -> IdHeaders:
+def schema_id_headers_of(options: Mapping[str, str], key_or_value: str) -> IdHeaders:
     """Return the headers with the id of a record's ``"key"`` or ``"value"``."""
     return {
         CONFLUENT_HEADER: IdHeaders({f"__{key_or_value}_schema_id": b""}),
@@ -90,11 +90,14 @@ class IdHeaders:
         return Packed.from_values(map(self.framed_value, values, known))
 
 
-def record_framer_with_headers(
+def framer_of_keys_and_values(
     options: Mapping[str, str], key_options: Mapping[str, str]
 ) -> Reading:
     """Return what takes a record's key and value as formats with these options read them."""
-    of_values, of_keys = id_headers_of(options, "value"), id_headers_of(key_options, "key")
+    of_values, of_keys = (
+        schema_id_headers_of(options, "value"),
+        schema_id_headers_of(key_options, "key"),
+    )
 
     def frame_key_and_value(record: KeyAndValue, headers: HeadersByName) -> KeyAndValue:
         key, value = record
@@ -237,7 +240,7 @@ def has_glue_frame(value: bytes) -> bool:
     return value[:2] in (_GLUE_PLAIN, _GLUE_DEFLATED) and len(value) >= _GLUE_BYTES
 
 
-def split_by_glue_frame(values: Sequence[bytes]) -> Iterator[Part]:
+def inflate_and_split_by_version(values: Sequence[bytes]) -> Iterator[Part]:
     """Group values by a three and their schema version's UUID; what was compressed no more is."""
     data = Packed.pack(values).array
     heads = pc.binary_slice(data, 0, len(_GLUE_PLAIN))

@@ -26,8 +26,8 @@ from headgate.data_plane.formats.registry.frames import (
     GLUE,
     NO_FRAME,
     TOO_LONG,
+    inflate_and_split_by_version,
     message_number_of,
-    split_by_glue_frame,
     split_by_message_number,
 )
 from headgate.data_plane.formats.registry.glue_client import GlueClient, GlueOptions
@@ -37,7 +37,7 @@ from headgate.data_plane.formats.registry.schema_cache import (
     Fetched,
     SchemaCache,
     describe_schema,
-    to_fetched,
+    fetched_with_digest,
 )
 from headgate.data_plane.formats.registry.schemas import File
 
@@ -80,13 +80,13 @@ class GlueRegistry:
         Raises ``NoSuchSchema``, ``UnfitSchema``, ``UnfitTypes``, ``DescriptorUnfit``;
         ``Unreachable``, ``MissingRights``, ``ConfigurationError`` and ``SchemaIdReused``.
         """
-        return self._kept.get_or_fetch(schema_id, lambda: self._fetch_schema(schema_id))
+        return self._kept.get_or_fetch_unchanged(schema_id, lambda: self._fetch_schema(schema_id))
 
     def _fetch_schema(self, schema_id: bytes) -> Fetched[Avro | JsonSchema | File]:
         what = describe_schema(schema_id)
         kind, text = self._client.fetch_schema_version(str(uuid.UUID(bytes=schema_id[1:])), what)
         try:
-            return to_fetched(_parse_schema(kind, text), (kind, text))
+            return fetched_with_digest(_parse_schema(kind, text), (kind, text))
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
         except UnfitTypes as error:
@@ -133,7 +133,7 @@ class GlueRecords(FramedRecords):
                 case file:
                     return _NumberedMessages(file)
 
-        super().__init__(split_by_glue_frame, open_writer_format)
+        super().__init__(inflate_and_split_by_version, open_writer_format)
 
 
 class _NumberedMessages(FramedRecords):

@@ -74,7 +74,7 @@ class SchemaJsonRecords(JsonRecords):
         """
         assert self._typed is not None, "asked only where it could not read these"
         try:
-            whole = self._typed.type_of_schema(self._schema.connect)
+            whole = self._typed.type_unless_null_schema(self._schema.connect)
         except ValueError:  # the reason why all of them are bad
             whole = None
         if whole is None:

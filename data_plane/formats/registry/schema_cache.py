@@ -58,7 +58,9 @@ class SchemaCache(Generic[_Kind]):
         self._asked_in_vain_until_s = 0.0
         self._lock = threading.Lock()
 
-    def get_or_fetch(self, schema_id: bytes, fetch: Callable[[], Fetched[_Kind]]) -> _Kind:
+    def get_or_fetch_unchanged(
+        self, schema_id: bytes, fetch: Callable[[], Fetched[_Kind]]
+    ) -> _Kind:
         """Return what is kept for this id; else fetch it.
 
         Raises what ``fetch`` raises, and ``SchemaIdReused``.
@@ -130,7 +132,7 @@ def schema_id_text(schema_id: bytes) -> str:
     return str(int.from_bytes(schema_id[1:], "big"))
 
 
-def to_fetched(made: _Kind, texts: Iterable[str]) -> Fetched[_Kind]:
+def fetched_with_digest(made: _Kind, texts: Iterable[str]) -> Fetched[_Kind]:
     """Return what was made of these texts, with their size and digest."""
     every = tuple(texts)
     digest = hashlib.sha256(

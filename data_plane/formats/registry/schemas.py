@@ -33,8 +33,8 @@ from headgate.data_plane.formats.registry.schema_cache import (
     OtherKind,
     SchemaCache,
     describe_schema,
+    fetched_with_digest,
     schema_id_text,
-    to_fetched,
 )
 
 _REFERENCES_MAX = 100
@@ -151,11 +151,15 @@ class SchemaRegistry:
     def read_avro_schema(self, schema_id: bytes) -> Avro:
         """Raises ``NoSuchSchema``, ``UnfitSchema``; ``Unreachable``, ``MissingRights`` and
         ``SchemaIdReused``."""
-        return self._avro.get_or_fetch(schema_id, lambda: self._fetch_avro_schema(schema_id))
+        return self._avro.get_or_fetch_unchanged(
+            schema_id, lambda: self._fetch_avro_schema(schema_id)
+        )
 
     def read_json_schema(self, schema_id: bytes) -> JsonSchema:
         """Raises as ``read_avro_schema``."""
-        return self._json.get_or_fetch(schema_id, lambda: self._fetch_json_schema(schema_id))
+        return self._json.get_or_fetch_unchanged(
+            schema_id, lambda: self._fetch_json_schema(schema_id)
+        )
 
     def read_protobuf_types(self, schema_id: bytes) -> File:
         """Return the types of messages, and the name of the schema's file.
@@ -163,14 +167,16 @@ class SchemaRegistry:
         Raises ``NoSuchSchema``, ``UnfitTypes``, ``DescriptorUnfit``; ``Unreachable``,
         ``MissingRights`` and ``SchemaIdReused``.
         """
-        return self._files.get_or_fetch(schema_id, lambda: self._fetch_protobuf_types(schema_id))
+        return self._files.get_or_fetch_unchanged(
+            schema_id, lambda: self._fetch_protobuf_types(schema_id)
+        )
 
     def _fetch_avro_schema(self, schema_id: bytes) -> Fetched[Avro]:
         answer, what = self._fetch_answer_and_description(schema_id, _AVRO, "Avro")
         texts = self._fetch_references(answer).texts
         try:
             made = parse_schema(answer.text, list(texts.values()))
-            return to_fetched(made, (answer.text, *texts.values()))
+            return fetched_with_digest(made, (answer.text, *texts.values()))
         except UnfitSchema as error:
             raise UnfitSchema(f"{what}: {error}") from error
 
@@ -178,7 +184,7 @@ class SchemaRegistry:
         answer, what = self._fetch_answer_and_description(schema_id, "JSON", "JSON Schema")
         references = self._fetch_references(answer)
         try:
-            return to_fetched(
+            return fetched_with_digest(
                 translate_json_schema(answer.text, references.texts_by_any_name),
                 (answer.text, *references.texts.values()),
             )
@@ -193,7 +199,7 @@ class SchemaRegistry:
         try:
             files = _decode_or_compile_descriptors(answer.text, texts)
             made = parse_types(files), file_name_of(files[-1])
-            return to_fetched(made, (answer.text, *texts.values()))
+            return fetched_with_digest(made, (answer.text, *texts.values()))
         except UnfitTypes as error:
             raise UnfitTypes(f"{what}: {error}") from error
 

@@ -170,7 +170,7 @@ class Replacement(MaintenanceCommit[Written]):
         Raises what loading a table and storage raise.
         """
         table = self._catalog.load_table(self._identifier)
-        if self._find_landed(table.metadata) is not None:
+        if self._find_landed_earlier(table.metadata) is not None:
             return Settled.LANDED
         standing = self._find_sources_on_head(table)
         if standing is None:

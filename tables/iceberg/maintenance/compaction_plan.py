@@ -124,7 +124,7 @@ def choose_files_to_compact(
             or file.path in limits.but
         ):
             continue
-        if not file.path.startswith(folder) or _is_too_young(file, limits):
+        if not file.path.startswith(folder) or _came_after_pass_began(file, limits):
             continue
         if reason := _unfit_reason(table, entry.data_file, equality):
             left[reason] += 1
@@ -235,7 +235,7 @@ def _has_many_dead_rows(file: CandidateFile, limits: CompactionLimits) -> bool:
     return file.marked > 0 and file.marked * 1000 >= file.records * limits.dead_per_thousand
 
 
-def _is_too_young(file: CandidateFile, limits: CompactionLimits) -> bool:
+def _came_after_pass_began(file: CandidateFile, limits: CompactionLimits) -> bool:
     return (
         limits.sequence_number_max is not None and file.sequence_number > limits.sequence_number_max
     )

@@ -36,7 +36,7 @@ def find_files_only_reachable_from(
     retained = [s for s in table.metadata.snapshots if s.snapshot_id not in gone]
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         reading = _Reading(table.io, threads, time.monotonic() + time_max_s)
-        manifests, others = reading.manifests_only_in(removed, retained)
+        manifests, others = reading.split_manifests_by_use(removed, retained)
         files = reading.files_only_live_in(manifests, others)
     lists = {s.manifest_list for s in removed} - {s.manifest_list for s in retained}
     return [
@@ -97,7 +97,7 @@ class _Reading:
     threads: Executor
     until_s: float
 
-    def manifests_only_in(
+    def split_manifests_by_use(
         self, removed: Sequence[Snapshot], retained: Sequence[Snapshot]
     ) -> _ManifestsByUse:
         """Return manifests that only removed snapshots list; if there are any, also all retained

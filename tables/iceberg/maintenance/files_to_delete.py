@@ -58,7 +58,7 @@ class Condemned:
         self._files.extend(files)
         self._uuid = str(metadata_without_them.table_uuid)
 
-    def delete_within_time(self, table: Table) -> None:
+    def delete_unreferenced_for_seconds(self, table: Table) -> None:
         """Delete what the time allows, the rest at the next call. Raises what storage raises."""
         if not self._files:
             return

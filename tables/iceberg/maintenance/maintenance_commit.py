@@ -94,7 +94,7 @@ class MaintenanceCommit(Generic[_Sent]):
             return str(outcome)
         return f"{outcome}: {type_and_first_line_of(self._last_error)}"
 
-    def _find_landed(self, metadata: TableMetadata) -> _Sent | None:
+    def _find_landed_earlier(self, metadata: TableMetadata) -> _Sent | None:
         """Return what has landed of what was sent before: an answer may have been lost."""
         there = (
             what for id_, what in self._sent.items() if metadata.snapshot_by_id(id_) is not None
@@ -172,7 +172,7 @@ class MaintenanceCommit(Generic[_Sent]):
             raise translate_catalog_error(error, what) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._doubtful = True
-            return self._unknown_outcome(error)
+            return self._note_unknown_outcome(error)
         self._doubtful = True
         landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
         return Settled.LANDED if landed else Settled.UNKNOWN
@@ -190,9 +190,9 @@ class MaintenanceCommit(Generic[_Sent]):
             manifests.delete_written()
             self._doubtful = doubtful
             return Settled.REFUSED
-        return self._unknown_outcome(error)
+        return self._note_unknown_outcome(error)
 
-    def _unknown_outcome(self, error: Exception) -> Settled:
+    def _note_unknown_outcome(self, error: Exception) -> Settled:
         self._last_error = error
         _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
         return Settled.UNKNOWN

@@ -133,11 +133,11 @@ class Orphans:
             now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
         )
-        born_ms = _own_files_since_ms(table)
+        born_ms = _created_ms_with_skew(table)
         old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
         older = {path for path, at_ms in stored if at_ms < born_ms}
         spent = _Spent(primary.uuid, [record for _, record in delivered if record])
-        needed = self._needed_names(table, [record for _, record in tags if record], spent)
+        needed = self._referenced_names(table, [record for _, record in tags if record], spent)
         loose = [path for path, _ in stored if _comparable_name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
         earlier = sum(path in older for path in loose)
@@ -151,7 +151,7 @@ class Orphans:
         condemned = Condemned(self.catalog)
         condemned.add(orphans.files, orphans.table.metadata)
         while condemned.has_files:
-            condemned.delete_within_time(orphans.table)
+            condemned.delete_unreferenced_for_seconds(orphans.table)
         return condemned.deleted
 
     def _load_primary_tags(self) -> PrimaryTags:
@@ -186,7 +186,7 @@ class Orphans:
         folder = sink_data_folder(table, self.sink)
         return "" if folder.startswith(f"{table.metadata.location.rstrip('/')}/") else folder
 
-    def _needed_names(
+    def _referenced_names(
         self, table: Table, records: Iterable[CommitRecord], spent: _Spent
     ) -> set[str]:
         """Return names, not locations: a reader may write a location's scheme in another way."""
@@ -241,7 +241,7 @@ def _last_moves_of_sink_tags(table: Table, sink: SinkName) -> list[TagMove]:
     return moves
 
 
-def _own_files_since_ms(table: Table) -> int:
+def _created_ms_with_skew(table: Table) -> int:
     """Return when the table was there by any clock, if headgate created it; else the beginning of
     time.
 

@@ -157,7 +157,7 @@ class RowExpiry(MaintenanceCommit[DueRows]):
         """Try once, on the current head; nothing due, or landed before, is ``LANDED`` as well."""
         table = self._catalog.load_table(self._identifier)
         metadata = table.metadata
-        if (landed := self._find_landed(metadata)) is not None:
+        if (landed := self._find_landed_earlier(metadata)) is not None:
             self.done = landed
             return Settled.LANDED
         parent = self._head_if_tag_exists(metadata)
@@ -298,7 +298,7 @@ def _limit_in_column_units(limit_ms: int, time_column: NestedField) -> int:
     return limit_ms // DAY_MS if isinstance(time_column.field_type, DateType) else limit_ms * 1_000
 
 
-def limit_as_literal(limit_ms: int, time_column: NestedField) -> str:
+def limit_as_filter_literal(limit_ms: int, time_column: NestedField) -> str:
     """Return the limit as a condition on the column has it."""
     moment = dt.datetime.fromtimestamp(limit_ms // 1_000, dt.UTC)
     if isinstance(time_column.field_type, DateType):
@@ -311,5 +311,6 @@ def _rows_older_than(
     column_name: str, limit_ms: int, time_column: NestedField
 ) -> BooleanExpression:
     return LessThan(
-        term=Reference(name=column_name), value=literal(limit_as_literal(limit_ms, time_column))
+        term=Reference(name=column_name),
+        value=literal(limit_as_filter_literal(limit_ms, time_column)),
     )

@@ -133,10 +133,10 @@ class SnapshotExpiry:
         gone = 0
         while self.expirable_snapshots(table):
             before = snapshot_ids_of(table.metadata)
-            self._expire_snapshots(table, due_min=1, reading_max_s=math.inf)
+            self._expire_snapshots_if_enough_due(table, due_min=1, reading_max_s=math.inf)
             self._resolve_doubted_removal(table)
             while self._condemned.has_files:
-                self._condemned.delete_within_time(table)
+                self._condemned.delete_unreferenced_for_seconds(table)
             went = len(before - snapshot_ids_of(table.metadata))
             if not went:
                 break
@@ -179,8 +179,8 @@ class SnapshotExpiry:
             self._resolve_doubted_removal(table)
             self._delete_old_metadata_files(table)
             if self._doubted is None and self._is_pause_over:
-                self._expire_snapshots(table)
-            self._condemned.delete_within_time(table)
+                self._expire_snapshots_if_enough_due(table)
+            self._condemned.delete_unreferenced_for_seconds(table)
         except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
             self._pause_after(table, error)
 
@@ -196,11 +196,11 @@ class SnapshotExpiry:
             return
         self._doubted = None
         if doubted.has_landed(table.metadata):
-            doubted.set_lost_refs_again(table)
+            doubted.restore_lost_refs(table)
         elif not doubted.is_decided(table.metadata):
             doubted.log_endangered_refs(table.metadata)
 
-    def _expire_snapshots(
+    def _expire_snapshots_if_enough_due(
         self, table: Table, due_min: int | None = None, reading_max_s: float | None = None
     ) -> None:
         due = self.expirable_snapshots(table)

@@ -78,7 +78,7 @@ class SnapshotRemoval:
             "to are left to the table's own orphan clean-up",
             self._table_name,
         )
-        self.set_lost_refs_again(table)
+        self.restore_lost_refs(table)
         return False
 
     def has_landed(self, metadata: TableMetadata) -> bool:
@@ -109,9 +109,9 @@ class SnapshotRemoval:
                 ", ".join(endangered),
             )
 
-    def set_lost_refs_again(self, table: Table) -> None:
+    def restore_lost_refs(self, table: Table) -> None:
         """Set those refs again that somebody had set on a removed snapshot just before."""
-        for name, ref in self._refs_lost_by_removal(table).items():
+        for name, ref in self._find_refs_dropped_by_removal(table).items():
             if not self._has_all_files(table, ref):
                 _log.error(
                     "%s: %s was set on snapshot %d while that expired, and is gone; of its files "
@@ -152,10 +152,10 @@ class SnapshotRemoval:
         )
         return on_what_was_judged and same_refs and same_snapshots
 
-    def _refs_lost_by_removal(self, table: Table) -> dict[str, SnapshotRef]:
+    def _find_refs_dropped_by_removal(self, table: Table) -> dict[str, SnapshotRef]:
         """Return refs to the snapshots in the version that the removal was applied to."""
         newer = table.metadata
-        for older in self._metadata_versions_since_judged(table):
+        for older in self._newer_metadata_newest_first(table):
             if snapshot_ids_of(older) - snapshot_ids_of(newer) == self._removed.keys():
                 refs = older.refs.items()
                 return {name: ref for name, ref in refs if ref.snapshot_id in self._removed}
@@ -169,7 +169,7 @@ class SnapshotRemoval:
             )
         return {}
 
-    def _metadata_versions_since_judged(self, table: Table) -> Iterator[TableMetadata]:
+    def _newer_metadata_newest_first(self, table: Table) -> Iterator[TableMetadata]:
         """Yield the newest first."""
         for entry in reversed(table.metadata.metadata_log):
             if entry.metadata_file == self._location:
@@ -189,7 +189,7 @@ class SnapshotRemoval:
 
     def _try_restore_ref(self, table: Table, name: str, ref: SnapshotRef) -> bool:
         metadata = table.metadata
-        again = _copy_snapshot(self._removed[ref.snapshot_id], metadata)
+        again = _snapshot_of_same_files(self._removed[ref.snapshot_id], metadata)
         updates = (
             AddSnapshotUpdate(snapshot=again),
             SetSnapshotRefUpdate(
@@ -220,7 +220,7 @@ class SnapshotRemoval:
         return True
 
 
-def _copy_snapshot(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
+def _snapshot_of_same_files(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
     """Build another snapshot of the same files; a table accepts no former id or number again."""
     copied = {
         "snapshot_id": metadata.new_snapshot_id(),

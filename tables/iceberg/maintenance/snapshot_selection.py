@@ -57,12 +57,14 @@ def select_expirable_snapshots(
     kept = {ref.snapshot_id for ref in metadata.refs.values()}
     for name, line in lines.items():
         kept.update(
-            _ids_of(_kept_snapshots(line, retention_of_branch(metadata.refs[name]), now_ms))
+            _ids_of(
+                _retained_branch_snapshots(line, retention_of_branch(metadata.refs[name]), now_ms)
+            )
         )
     kept.update(_ids_of(_snapshots_needed_by_sinks(metadata.refs, lines)))
     on_branches = {snapshot_id for line in lines.values() for snapshot_id in _ids_of(line)}
     loose = [s for s in metadata.snapshots if s.snapshot_id not in on_branches]
-    kept.update(_ids_of(_young_snapshots(loose, retention_of_branch(), now_ms)))
+    kept.update(_ids_of(_retained_off_branch_snapshots(loose, retention_of_branch(), now_ms)))
     gone = [s for s in metadata.snapshots if s.snapshot_id not in kept]
     return sorted(gone, key=lambda snapshot: snapshot.sequence_number or 0)
 
@@ -83,7 +85,7 @@ def snapshot_retention(
     )
 
 
-def _kept_snapshots(
+def _retained_branch_snapshots(
     line: list[Snapshot], retention: Retention | None, now_ms: int
 ) -> Iterator[Snapshot]:
     """Yield those to keep: from the head on while young or few."""
@@ -97,7 +99,7 @@ def _kept_snapshots(
         yield snapshot
 
 
-def _young_snapshots(
+def _retained_off_branch_snapshots(
     loose: list[Snapshot], retention: Retention | None, now_ms: int
 ) -> Iterator[Snapshot]:
     """Yield young ones that were staged or rolled back: on no branch, only their age keeps them."""

@@ -34,8 +34,8 @@ from headgate.tables.iceberg.upsert.key_runs import (
     SearchedKeys,
     StoredRun,
     merge_and_store_runs,
+    merge_live_rows_of_stored_runs,
     merge_runs,
-    merge_stored_runs,
     stored_run_memory_max,
 )
 
@@ -265,7 +265,9 @@ class KeyIndex:
         worn = [run for run in self._stored if self._row_count_in_live_files(run) < len(run)]
         if worn and self.folder is not None:
             with suppress(OSError):  # there is no room for what would make some
-                merged = merge_stored_runs(self.folder, worn, self._filter_of_live_rows())
+                merged = merge_live_rows_of_stored_runs(
+                    self.folder, worn, self._filter_of_live_rows()
+                )
                 kept = [run for run in self._stored if run not in worn]
                 self._stored = kept + ([merged] if merged else [])
         self._gone &= set().union(*(run.rows_of for run in self._stored))
@@ -348,13 +350,13 @@ class KeyHash:
 
     def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
         if len(columns) == 1 and _fits_one_word(columns[0].type):
-            numbers = _as_words(columns[0])
+            numbers = _integers_or_times_as_words(columns[0])
             return _mix_bits(numbers ^ np.uint64(self.seeds[0])), np.zeros(len(numbers), np.uint64)
         one, other = (np.full(len(columns[0]), seed, np.uint64) for seed in self.seeds)
         lanes = one, other
         for column in columns:
             if _fits_one_word(column.type):
-                numbers = _as_words(column)
+                numbers = _integers_or_times_as_words(column)
                 lanes = loops().absorb_words(numbers, lanes) or _mix_word_into_lanes(
                     lanes, _Word(numbers)
                 )
@@ -397,7 +399,7 @@ def _fits_one_word(kind: pa.DataType) -> bool:
     )
 
 
-def _as_words(column: pa.Array) -> Words:
+def _integers_or_times_as_words(column: pa.Array) -> Words:
     """Times as what they count: a table's column says in which unit."""
     kind = column.type
     if pa.types.is_temporal(kind):

@@ -21,7 +21,7 @@ from headgate.tables.iceberg.parquet_column_reader import read_column_batches
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash, concat_keys
 from headgate.tables.iceberg.upsert.position_deletes import Target
-from headgate.tables.storage.parquet_integrity import raise_if_damaged, read_whole_file
+from headgate.tables.storage.parquet_integrity import read_whole_file, reread_and_raise_if_damaged
 
 Numbers = npt.NDArray[np.signedinteger[Any]]
 
@@ -54,7 +54,7 @@ class Sources:
         topic, partition = self._places[number]
         return f"{topic}/{partition}" if topic else f"partition {partition}"
 
-    def cohorts_of(self, numbers: Numbers) -> Numbers:
+    def partition_cohorts_of(self, numbers: Numbers) -> Numbers:
         """Return the generations of sources; a higher one is younger, within a topic."""
         if not self.cohorts:
             return np.zeros(len(numbers), np.int64)
@@ -69,7 +69,9 @@ class Sources:
             return np.zeros(len(sources), np.bool_)
         topics = np.array([topic for topic, _ in self._places])
         together: npt.NDArray[np.bool_] = topics[sources] == topics[other_sources]
-        return together & (self.cohorts_of(sources) > self.cohorts_of(other_sources))
+        return together & (
+            self.partition_cohorts_of(sources) > self.partition_cohorts_of(other_sources)
+        )
 
     def intern_sources(
         self, topics: pa.Array | None, partitions: pa.Array
@@ -138,7 +140,7 @@ class KeyReader:
     sources: Sources = field(default_factory=Sources)
 
     def read_data_file(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
-        """Read a live data file, without offsets. Raises as ``read_added_file``."""
+        """Read a live data file, without offsets. Raises as ``read_keys_of_added_file``."""
         if not target.parquet:
             raise _unreadable_error(target.path, "it is not Parquet")
         columns_read, optional = (
@@ -147,7 +149,7 @@ class KeyReader:
         )
         return self._read_keys(io, target.path, columns, columns_read, optional=optional)
 
-    def read_added_file(
+    def read_keys_of_added_file(
         self, io: FileIO, columns: Columns, path: str, *, is_key_file: bool
     ) -> FileKeys:
         """Read a file that a status names: its records' coordinates are all there.
@@ -177,7 +179,7 @@ class KeyReader:
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _unreadable_error(path, str(error)) from error
         except OSError as error:
-            raise_if_damaged(path, error, lambda: read_whole_file(io, path))
+            reread_and_raise_if_damaged(path, error, lambda: read_whole_file(io, path))
             raise
         return concat_keys(parts)
 

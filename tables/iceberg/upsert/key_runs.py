@@ -69,7 +69,7 @@ class Run:
     def find_keys(self, wanted: SearchedKeys) -> Found:
         """Return where the wanted keys are."""
         at = self.insertion_points_of(wanted.high)
-        return _select_equal_keys(self, wanted, np.arange(len(at)), at)
+        return _find_rows_at_insertion_points(self, wanted, np.arange(len(at)), at)
 
     def insertion_points_of(self, ascending: Words) -> Integers:
         """Return where each word belongs, before its equals."""
@@ -173,7 +173,9 @@ class StoredRun:
         """Return where the wanted keys are."""
         words = self._passing[_bloom_word_indexes_of(wanted.high, len(self._passing))]
         asked = np.flatnonzero(words & wanted.bits == wanted.bits)
-        return _select_equal_keys(self, wanted, asked, self.insertion_points_of(wanted.high[asked]))
+        return _find_rows_at_insertion_points(
+            self, wanted, asked, self.insertion_points_of(wanted.high[asked])
+        )
 
     def insertion_points_of(self, ascending: Words) -> Integers:
         """Return where each word belongs, before its equals: a search within its page."""
@@ -243,7 +245,7 @@ class Merge:
 
     def _merge(self) -> None:
         try:
-            self._made = merge_stored_runs(
+            self._made = merge_live_rows_of_stored_runs(
                 self._folder, self.runs, self._live_rows_unless_merge_cancelled
             )
         except BaseException as error:  # noqa: BLE001 - the runs stay apart, whatever it was
@@ -256,7 +258,7 @@ class Merge:
         return self._alive(run)
 
 
-def merge_stored_runs(
+def merge_live_rows_of_stored_runs(
     folder: str, runs: Sequence[StoredRun], select_live_rows: Callable[[Run], Run]
 ) -> StoredRun | None:
     """Store one run of the live rows of these; ``None`` for no rows. Raises ``OSError``.
@@ -334,7 +336,7 @@ def _add_to_bloom_filter(passing: Words, ascending: Words) -> None:
     passing[places[begins]] |= np.bitwise_or.reduceat(_bloom_bits_of(ascending), begins)
 
 
-def _select_equal_keys(
+def _find_rows_at_insertion_points(
     run: Run | StoredRun, wanted: SearchedKeys, asked: Integers, at: Integers
 ) -> Found:
     """Return the rows with the same high word, and of those the rows with the same low one.

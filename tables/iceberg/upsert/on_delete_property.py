@@ -46,7 +46,7 @@ class DeleteChoice:
     def _property_text_with(self, before: dict[str, dict[str, int]] | None) -> str:
         return json.dumps({"marks": self.column, **({"before": before} if before != {} else {})})
 
-    def changed_to(self, column: int | None, offsets: Offsets) -> DeleteChoice:
+    def with_column_from_offsets(self, column: int | None, offsets: Offsets) -> DeleteChoice:
         """Return the choice for the records from these offsets on."""
         if self.before is None:
             return DeleteChoice(column, None)

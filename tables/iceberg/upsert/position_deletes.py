@@ -219,7 +219,7 @@ def _build_deletion_vectors(path: str, dead: Iterable[tuple[Target, BitMap64]]) 
     footer = json.dumps({"blobs": blobs, "properties": {"created-by": "headgate"}}).encode()
     body += _PUFFIN + footer + struct.pack("<i", len(footer)) + bytes(4) + _PUFFIN
     listed = (
-        _delete_file_as_data_file(
+        _build_delete_file_entry(
             target,
             path,
             FileFormat.PUFFIN,
@@ -251,7 +251,7 @@ def _build_position_delete_file(
         {PATH_ID: target.path.encode(), POSITION_ID: struct.pack("<q", int(at))}
         for at in (positions[0], positions[-1])
     ]
-    listed = _delete_file_as_data_file(
+    listed = _build_delete_file_entry(
         target,
         path,
         FileFormat.PARQUET,
@@ -262,7 +262,7 @@ def _build_position_delete_file(
     return listed, file.whole
 
 
-def _delete_file_as_data_file(
+def _build_delete_file_entry(
     target: Target,
     path: str,
     file_format: FileFormat,

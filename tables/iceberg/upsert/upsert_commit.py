@@ -99,7 +99,7 @@ class KeyedRows:
         def build_index() -> None:
             try:
                 with self._following:
-                    self._move_index_to_snapshot(table, head, self._find_columns(table))
+                    self._read_head_and_follow(table, head, self._find_columns(table))
             except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
                 _log.debug("the index of %s was not read ahead: %r", table.name(), error)
 
@@ -141,7 +141,7 @@ class KeyedRows:
         with self._hold_index_noting_progress():
             self._reader.sources.cohorts = cohorts
             columns = self._find_columns(table)
-            head = self._move_index_to_snapshot(table, parent, columns)
+            head = self._read_head_and_follow(table, parent, columns)
             files = [file for file, _ in files_with_transactions]
             read = read_ahead_in_order(
                 lambda file: self._read_change(table, columns, file),
@@ -207,7 +207,7 @@ class KeyedRows:
             schema, sorted(require_key_field_ids(schema, self._by.key)), coordinates
         )
 
-    def _move_index_to_snapshot(
+    def _read_head_and_follow(
         self, table: Table, parent: Snapshot | None, columns: Columns
     ) -> Head:
         """Bring the key index to this snapshot: read new files, forget those that are gone."""
@@ -234,7 +234,7 @@ class KeyedRows:
             try:
                 self._index.add_file(target.path, found)
             except KeyIndexFull:
-                self._free_index()
+                self._reset_index_and_free_memory()
                 raise
             progress.note_rows_read(len(found))
             self._files_read += 1
@@ -245,7 +245,7 @@ class KeyedRows:
         self._stands_at = head.snapshot_id
         return head
 
-    def _free_index(self) -> None:
+    def _reset_index_and_free_memory(self) -> None:
         """Free the memory for other tables: this one is suspended, or the sink stops."""
         self._index.close()
         self._index, self._stands_at = self._new_index(), None
@@ -257,7 +257,7 @@ class KeyedRows:
         is_key_file = file.kind is FileKind.KEYS
         keys = self._read.get(file.path)
         if keys is None:
-            keys = self._reader.read_added_file(
+            keys = self._reader.read_keys_of_added_file(
                 table.io, columns, file.path, is_key_file=is_key_file
             )
         return Change(file.path, keys, is_key_file)

@@ -210,7 +210,7 @@ def test_what_is_given_up_halfway_leaves_no_upload(
     stream.write(bytes(2 * PART_BYTES))
     stream.abort()
     stream.close()
-    stream.abort_later().result(60)  # nobody else waits for longer than a moment
+    stream.abort_in_background().result(60)  # nobody else waits for longer than a moment
     assert object_store.keys(tmp_path.name) == []
     assert object_store.uploads(tmp_path.name) == []
 

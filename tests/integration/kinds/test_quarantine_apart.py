@@ -21,7 +21,7 @@ from support.postgres_server import PostgresServer
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.status.status import read_status
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -41,7 +41,7 @@ def keeping(
     sink.bad_every = 5
 
     def rows_aside() -> list[pa.Table]:
-        with open_tables_read_only(sink.settings) as tables:
+        with open_tables_creating_nothing(sink.settings) as tables:
             name = sink.settings.quarantine.table
             table = tables.require_catalog_format(name).load_table(name)
             assert table.scan().to_arrow().num_rows == -(-sink.produced // 5)

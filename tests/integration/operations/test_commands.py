@@ -36,7 +36,7 @@ from headgate.operations.access.kafka_connection import read_control_tail
 from headgate.operations.check.check import check
 from headgate.operations.cli.main import main
 from headgate.operations.control.pause import pause_sink, resume_sink
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 pytestmark = pytest.mark.integration
 
@@ -65,7 +65,7 @@ def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> Non
 
 
 def read_history_of(settings: SinkSettings) -> CommitRecord:
-    with open_tables_read_only(settings) as tables:
+    with open_tables_creating_nothing(settings) as tables:
         record = tables.reader.history().current_record
     assert record is not None
     return record

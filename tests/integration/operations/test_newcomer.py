@@ -24,7 +24,7 @@ from headgate.operations.cli.run import run_until_latest
 from headgate.operations.dry_run import dry_run_newest_records
 from headgate.operations.init.sink_file_template import propose_and_write_sink_file
 from headgate.runtime.process import run
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 pytestmark = pytest.mark.integration
 
@@ -115,7 +115,7 @@ def test_a_first_start_that_stopped_without_a_row_leaves_a_table_that_a_forgotte
     (table,) = dry_run_newest_records(load(path), 10).tables
     assert {row["late"] for row in table.rows} == {"x1", "x2", "x3"}
     assert run_until_latest(load(path)).is_reached
-    with open_tables_read_only(load(path)) as tables:
+    with open_tables_creating_nothing(load(path)) as tables:
         rows = tables.require_catalog_format().load_table(tables.name).scan().to_arrow()
     assert sorted(rows["late"].to_pylist()) == ["x1", "x2", "x3"]
     path.write_text(corrected.replace(late, late + late.replace("late", "later")))
@@ -139,7 +139,7 @@ def test_the_loop_of_the_embedding_page_fills_the_table(
     exec(code.replace("trips.toml", str(path)), names)
 
     def is_incomplete() -> bool:
-        with open_tables_read_only(settings) as tables, suppress(TableMissing):
+        with open_tables_creating_nothing(settings) as tables, suppress(TableMissing):
             return tables.require_catalog_format().load_table(tables.name).scan().count() < 100
         return True
 

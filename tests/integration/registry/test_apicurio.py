@@ -28,7 +28,7 @@ from unit.data_plane.formats.avro_worlds import encoded, record
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat
-from headgate.data_plane.formats.registry.frames import id_headers_of
+from headgate.data_plane.formats.registry.frames import schema_id_headers_of
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.check import check
 from headgate.operations.init.sink_file_template import propose_and_write_sink_file
@@ -44,7 +44,9 @@ def reader(url: str, kind: str = "avro-registry") -> RecordFormat:
 
 def behind(header: str, number: int, value: bytes) -> bytes:
     """The value behind its header, as readers get it."""
-    found = id_headers_of(FRAMING, "value").framed_value(value, {header: struct.pack(">q", number)})
+    found = schema_id_headers_of(FRAMING, "value").framed_value(
+        value, {header: struct.pack(">q", number)}
+    )
     assert found is not None
     return found
 
@@ -108,7 +110,7 @@ def test_only_a_header_makes_an_id_one_of_apicurio_s(troubled: RegistryServer) -
     number = registered(troubled.url, "s", FIRST)
     spoofed = behind(CONTENT, number, encoded(FIRST, {"id": 1, "name": "x"}))
     troubled.asked.clear()
-    headers = id_headers_of(FRAMING, "value")
+    headers = schema_id_headers_of(FRAMING, "value")
     without = headers.framed_value(spoofed, {})
     short = headers.framed_value(spoofed, {CONTENT: b"\x01"})
     assert without is not None
@@ -181,7 +183,7 @@ def test_what_apicurio_s_own_serializer_writes_is_read(apicurio: str, unique_nam
     schema = {**FIRST, "namespace": "of.the.serializer"}
     for use_id, header in (("contentId", CONTENT), ("globalId", GLOBAL)):
         written = serialize_as_apicurio(apicurio, use_id, schema, rows)
-        headers = id_headers_of(FRAMING, "value")
+        headers = schema_id_headers_of(FRAMING, "value")
         values = [headers.framed_value(value, of) or b"" for value, of in written]
         assert all(header in of for _, of in written)
         found = reader(f"{apicurio}/apis/ccompat/v7").decode(values, COLUMNS)

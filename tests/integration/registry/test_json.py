@@ -27,7 +27,7 @@ from headgate.data_plane.formats.column_options import ColumnRule, with_read_opt
 from headgate.data_plane.formats.connect.json_schema_translation import translate_json_schema
 from headgate.data_plane.formats.format_registry import create_record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
-from headgate.data_plane.formats.registry.frames import id_headers_of
+from headgate.data_plane.formats.registry.frames import schema_id_headers_of
 from headgate.data_plane.formats.registry.schemas import SchemaRegistry
 from headgate.data_plane.formats.unknown_fields import UnknownFieldFinder
 
@@ -70,7 +70,7 @@ def test_an_id_in_a_header_is_read_as_if_it_stood_in_front(troubled: RegistrySer
         headers = dict(at.headers or [])
     assert value is not None
     assert value.startswith(b"{")
-    whole = id_headers_of(options, "value").framed_value(value, headers)
+    whole = schema_id_headers_of(options, "value").framed_value(value, headers)
     rows = reader(troubled.url, **options).decode([whole or b""], COLUMNS)
     assert rows.to_pylist() == [{"id": 7, "name": "seven"}]
     assert [path for path in troubled.asked if "guids" in path], "a header holds a GUID"

@@ -179,7 +179,7 @@ def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool
     return False
 
 
-@FAMILY.replaces("BATCH-2", (participant, "execute_or_drop_pending_stop"))
+@FAMILY.replaces("BATCH-2", (participant, "stop_once_earlier_records_committed"))
 def stops_before_it_is_committed(right: Any, state: State) -> Any:
     """A record stops the sink at once, whatever lies before it."""
     if state.run.stop is None:

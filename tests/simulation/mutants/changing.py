@@ -131,7 +131,7 @@ def retired_before_proof(right: Any, self: Any, call: PreparedCommit) -> CommitO
 @FAMILY.patches("KEY-7")
 def index_ahead_of_its_head() -> tuple[Planted, ...]:
     """Files that were not committed, or are gone again, are looked up as if they were there."""
-    followed, right = KeyedRows._move_index_to_snapshot, KeyedRows.build_deletions_by_key
+    followed, right = KeyedRows._read_head_and_follow, KeyedRows.build_deletions_by_key
     seen: dict[int, dict[str, Any]] = {}
 
     def ahead(self: Any, table: Any, parent: Any, columns: Any) -> Head:
@@ -151,7 +151,7 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
         return made
 
     return (
-        (KeyedRows, "_move_index_to_snapshot", ahead),
+        (KeyedRows, "_read_head_and_follow", ahead),
         (KeyedRows, "build_deletions_by_key", found),
     )
 

@@ -88,7 +88,7 @@ def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int)
 @FAMILY.patches("COMMIT-1")
 def start_after_settlement() -> tuple[Planted, ...]:
     """START(n+1) follows the settlement of n: until then nobody may read."""
-    right, heard = phase_steps.actions_to_append_events, machine._on_own_event
+    right, heard = phase_steps.append_actions_of_phase, machine._on_own_event
 
     def say(state: State) -> Any:
         said = right(state)
@@ -108,9 +108,9 @@ def start_after_settlement() -> tuple[Planted, ...]:
         return heard(state, replace(record, envelope=said), now_ms)
 
     return (
-        (machine, "actions_to_append_events", say),
-        (machine, "actions_to_append_events", say),
-        (machine, "actions_to_append_events", say),
+        (machine, "append_actions_of_phase", say),
+        (machine, "append_actions_of_phase", say),
+        (machine, "append_actions_of_phase", say),
         (machine, "_on_own_event", heard_own),
     )
 

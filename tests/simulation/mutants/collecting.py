@@ -57,7 +57,7 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     """Only answers to this END count."""
     term = state.term
     assert term is not None
-    newest = term.progress.number if state.phase is Phase.OPEN else term.closing_transaction_number
+    newest = term.progress.number if state.phase is Phase.OPEN else term.previous_transaction_number
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
@@ -199,7 +199,7 @@ def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
             Append(
                 (
                     OutgoingEvent(
-                        term.epoch, term.closing_transaction_number, term.progress.settlement
+                        term.epoch, term.previous_transaction_number, term.progress.settlement
                     ),
                 )
             ),

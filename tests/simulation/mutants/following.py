@@ -52,7 +52,7 @@ def decision_forgets_pending_commits(right: Any, state: Any, record: Any, now_ms
     return replace(right(state, record, now_ms), pending_commits=())
 
 
-@FAMILY.replaces("PENDING-4", (machine, "require_primary_as_decided"))
+@FAMILY.replaces("PENDING-4", (machine, "recover_unless_primary_as_decided"))
 def delivers_from_memory(right: Any, state: Any, view: Any, now_ms: int) -> Any:
     """What a fresh read of the primary table shows is not looked at."""
     return right(state, term_of(state).primary.view, now_ms)

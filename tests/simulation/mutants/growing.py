@@ -20,7 +20,7 @@ def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> An
     return state, ()
 
 
-@FAMILY.replaces("KEY-8", (table_checks, "with_long_held_partitions_marked"))
+@FAMILY.replaces("KEY-8", (table_checks, "with_elapsed_holds_noted"))
 def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
     """Producers have no time to learn of a partition before it is read."""
     return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))

@@ -20,7 +20,7 @@ def of_any_age(right: Any, self: Any) -> Any:
     return right(ages)
 
 
-@FAMILY.replaces("ORPHAN-1", (orphan_files.Orphans, "_needed_names"))
+@FAMILY.replaces("ORPHAN-1", (orphan_files.Orphans, "_referenced_names"))
 def only_the_head_counts(right: Any, self: Any, table: Any, *given: Any) -> Any:
     """Files that only older snapshots refer to are orphans."""
     head = table.metadata.refs["main"].snapshot_id

@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant import batches, heard_coordinator
 from headgate.participant import machine as participant
-from headgate.participant.batches import drop_unannounced_work, empty_range
+from headgate.participant.batches import drop_unannounced_work, empty_written_range
 from headgate.participant.state import State
 
 FAMILY = Family()
@@ -47,7 +47,7 @@ def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
 def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> Any:
     """The position is C of any settlement, however old its L."""
     return {
-        p: replace(own, work=empty_range(expected[p]))
+        p: replace(own, work=empty_written_range(expected[p]))
         if own.work is None and p in expected
         else own
         for p, own in owned.items()
@@ -68,7 +68,9 @@ def position_of_an_older_start() -> tuple[Planted, ...]:
         state, actions = gained(state, partitions, kind)
         known = newest.get((state.sender, state.term.epoch), Offsets())
         owned = {
-            p: replace(own, work=empty_range(known[p])) if p in partitions and p in known else own
+            p: replace(own, work=empty_written_range(known[p]))
+            if p in partitions and p in known
+            else own
             for p, own in state.work.owned.items()
         }
         return replace(state, work=replace(state.work, owned=owned)), actions
@@ -89,7 +91,9 @@ def position_from_the_group() -> tuple[Planted, ...]:
     def gains(state: State, partitions: Any, kind: Any) -> Any:
         state, actions = gained(state, partitions, kind)
         owned = {
-            p: replace(own, work=empty_range(stored[p])) if p in partitions and p in stored else own
+            p: replace(own, work=empty_written_range(stored[p]))
+            if p in partitions and p in stored
+            else own
             for p, own in state.work.owned.items()
         }
         return replace(state, work=replace(state.work, owned=owned)), actions

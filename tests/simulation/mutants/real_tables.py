@@ -80,7 +80,7 @@ def removed_or_not(right: Any, self: Any, table: Any) -> bool:
     return True
 
 
-@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "set_lost_refs_again"))
+@FAMILY.replaces("RETENTION-1", (SnapshotRemoval, "restore_lost_refs"))
 def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
     """A ref that went along with its snapshot is forgotten."""
 
@@ -88,11 +88,11 @@ def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
 @FAMILY.replaces("RETENTION-1", (snapshot_expiry, "find_files_only_reachable_from"))
 def retained_ones_do_not_count(right: Any, table: Any, removed: Any, time_max_s: float) -> Any:
     """All that a removed snapshot refers to goes, whoever else refers to it."""
-    only_in = files_of_expired_snapshots._Reading.manifests_only_in
-    files_of_expired_snapshots._Reading.manifests_only_in = (  # type: ignore[method-assign]
+    only_in = files_of_expired_snapshots._Reading.split_manifests_by_use
+    files_of_expired_snapshots._Reading.split_manifests_by_use = (  # type: ignore[method-assign]
         lambda self, ours, _: (only_in(self, ours, ())[0], set())
     )
     try:
         return right(table, removed, time_max_s)
     finally:
-        files_of_expired_snapshots._Reading.manifests_only_in = only_in  # type: ignore[method-assign]
+        files_of_expired_snapshots._Reading.split_manifests_by_use = only_in  # type: ignore[method-assign]

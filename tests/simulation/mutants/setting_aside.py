@@ -116,7 +116,7 @@ def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     )
 
 
-@FAMILY.replaces("QUARANTINE-5", (machine, "_require_few_bad_records"))
+@FAMILY.replaces("QUARANTINE-5", (machine, "_updated_bad_record_sample"))
 def any_number_of_bad_records(right: Any, state: State, verdict: Any) -> Sample:
     """The coordinator does not count the bad records of a transaction."""
     return Sample()

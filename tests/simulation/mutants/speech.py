@@ -25,7 +25,7 @@ COORDINATOR_STEP: tuple[Place, ...] = ((coordinator_driver, "step"), (machine, "
 PARTICIPANT_STEP: tuple[Place, ...] = ((participant_driver, "step"), (participant, "step"))
 
 
-@FAMILY.replaces("LOG-1", (machine, "_retry_failed_call"))
+@FAMILY.replaces("LOG-1", (machine, "_retry_call_or_append"))
 def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) -> Any:
     """The coordinator does not say again what it did not hear."""
     if state.phase in (Phase.STARTING, Phase.CLOSING, Phase.SETTLING):
@@ -53,13 +53,13 @@ def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int
     return replace(state, said=replace(state.said, pending=pending)), actions
 
 
-@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add_part"))
+@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add_and_pop_if_whole"))
 def parts_count(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A part counts as a status."""
     return envelope
 
 
-@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add_part"))
+@FAMILY.replaces("LOG-2", (multipart_status.Assembler, "add_and_pop_if_whole"))
 def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A status counts at the part with the last number, whatever is missing then."""
     whole, part = right(self, envelope), envelope.event

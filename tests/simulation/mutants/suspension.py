@@ -24,7 +24,7 @@ def suspended_and_delivered(_right: Any, term: Any) -> Any:
     return term.delivery.pending
 
 
-@FAMILY.replaces("SUSPEND-1", (epoch_claim, "claim_with_pending_commits"))
+@FAMILY.replaces("SUSPEND-1", (epoch_claim, "add_pending_commits_to_claim"))
 def suspension_forgotten(right: Any, state: Any, bare: Any, record: Any, view: Any) -> Any:
     """A claim does not carry on which tables are suspended."""
     return right(state, replace(bare, suspended=()), record, view)

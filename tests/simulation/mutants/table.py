@@ -81,7 +81,7 @@ def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms
     if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
         settlement = replace(state.term.progress.settlement, offsets=state.term.progress.offsets)
         term = replace(state.term, progress=replace(state.term.progress, settlement=settlement))
-        return machine.append_settlement(replace(state, term=term), None)
+        return machine.settle_transaction(replace(state, term=term), None)
     return right(state, outcome, now_ms)
 
 

@@ -157,7 +157,7 @@ class World:
         self.at_turn: Callable[[Opened], None] = lambda _: None
         monkeypatch.setattr(sink, "open_sink", self._opened)
         monkeypatch.setattr(sink, "announcing_end", self._departing)
-        monkeypatch.setattr(process, "is_stop_absent_or_unknown", lambda _: True)
+        monkeypatch.setattr(process, "may_take_part", lambda _: True)
         monkeypatch.setattr(process, "try_append_notice", lambda *said: self.said.append(said[2]))
 
     @contextmanager

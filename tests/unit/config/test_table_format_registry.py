@@ -20,9 +20,9 @@ from headgate.config.table_format_registry import (
     plugin_format,
     plugin_format_of_table,
     primary_table_spec,
+    routed_spec_to_create,
     secondary_table_spec,
     spark_conf_for_format_commits,
-    spec_to_create,
     traits_of_format,
 )
 from headgate.config.table_settings import ColumnSettings, TableSettings
@@ -48,7 +48,7 @@ from headgate.operations.access.tables import (
 from headgate.operations.status.status import read_status
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.process import is_stopped_by_operator
-from headgate.runtime.sink_tables import SinkTables, open_tables_read_only
+from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import HudiLocation
 
@@ -344,7 +344,7 @@ def test_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
 def test_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:
     shown = Struct((Column("id", "string", required=False), Column("more", "long", required=False)))
     table = TableSettings(identifier="db.orders", columns=(ColumnSettings(name="ID", type="long"),))
-    wanted = spec_to_create(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
+    wanted = routed_spec_to_create(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
     assert [(c.name, c.type) for c in wanted.columns.fields] == [("more", "long"), ("ID", "long")]
     assert wanted.properties == {RAW_NAME_PROPERTY: "shop.orders"}
 
@@ -578,7 +578,7 @@ def test_a_delta_table_is_found_by_its_location(location: str) -> None:
 
 def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of format delta"
-    with open_tables_read_only(delta()) as tables:
+    with open_tables_creating_nothing(delta()) as tables:
         needed = (
             tables.require_catalog_format,
             tables.require_maintained_format,

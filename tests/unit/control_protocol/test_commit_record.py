@@ -108,7 +108,7 @@ def test_every_change_keeps_what_is_promised_and_is_read_as_it_was_written(
         claim,
         claim.next_operator_claim(PERSON, "offsets set", None),
         decided.with_key_counts(counts),
-        claim.with_author("resume --accept", "bob"),
+        claim.with_operator_command("resume --accept", "bob"),
         delivered.with_missed_rows_replayed(3, Replayed(), command=REPLAY, actor=None),
     ):
         assert list(broken_promises(made)) == []

@@ -43,8 +43,8 @@ def test_suspend_1_troubles_of_however_many_tables_travel_and_stop_nobody() -> N
     assert len(parts) > 1
     assembler = Assembler()
     *early, last = (envelope(part) for part in parts)
-    assert all(assembler.add_part(sent) is None for sent in early)
-    assert assembler.add_part(last) == envelope(bounded)
+    assert all(assembler.add_and_pop_if_whole(sent) is None for sent in early)
+    assert assembler.add_and_pop_if_whole(last) == envelope(bounded)
 
 
 @given(STATUSES, st.integers(500, 2_000), st.randoms(use_true_random=False))
@@ -58,8 +58,8 @@ def test_parts_in_any_order_and_twice_are_the_whole(
     *early, last = coin.sample(envelopes, len(envelopes))
     assembler = Assembler()
     for sent in [*early, *early]:
-        assert assembler.add_part(sent) is None
-    assert assembler.add_part(last) == envelope(status)
+        assert assembler.add_and_pop_if_whole(sent) is None
+    assert assembler.add_and_pop_if_whole(last) == envelope(status)
 
 
 @pytest.mark.parametrize("missing", range(len(THREE)))
@@ -67,7 +67,7 @@ def test_an_incomplete_status_never_counts(missing: int) -> None:
     assembler = Assembler()
     received = [sent for k, sent in enumerate(THREE) if k != missing]
     assert len(THREE) == 3
-    assert all(assembler.add_part(sent) is None for sent in received * 3)
+    assert all(assembler.add_and_pop_if_whole(sent) is None for sent in received * 3)
 
 
 def test_parts_of_different_statuses_do_not_mix() -> None:
@@ -80,13 +80,13 @@ def test_parts_of_different_statuses_do_not_mix() -> None:
         replace(THREE[2], event=replace(THREE[2].event, parts=4)),
     ]
     assembler = Assembler()
-    assert all(assembler.add_part(sent) is None for sent in [first, second, *others])
-    assert assembler.add_part(THREE[2]) == envelope(status_of(9))
+    assert all(assembler.add_and_pop_if_whole(sent) is None for sent in [first, second, *others])
+    assert assembler.add_and_pop_if_whole(THREE[2]) == envelope(status_of(9))
 
 
 def test_a_status_sent_again_is_whole_again() -> None:
     assembler = Assembler()
-    twice = [assembler.add_part(sent) for sent in THREE * 2]
+    twice = [assembler.add_and_pop_if_whole(sent) for sent in THREE * 2]
     assert twice == [None, None, envelope(status_of(9))] * 2
 
 
@@ -94,13 +94,16 @@ def test_parts_that_contradict_each_other_never_count() -> None:
     claims = {P0: WrittenRange(OffsetRange(0, 1))}
     assembler = Assembler()
     for part in range(2):
-        assert assembler.add_part(envelope(WriteStatus(1, claims, part=part, parts=2))) is None
+        assert (
+            assembler.add_and_pop_if_whole(envelope(WriteStatus(1, claims, part=part, parts=2)))
+            is None
+        )
 
 
 def test_other_events_pass_as_they_are() -> None:
     for event in EXAMPLES.values():
         sent = envelope(event)
-        assert Assembler().add_part(sent) is sent
+        assert Assembler().add_and_pop_if_whole(sent) is sent
 
 
 def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
@@ -108,11 +111,16 @@ def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
     assembler = Assembler(held_bytes_max=2 * part + part // 2)
     senders = [Sender("worker", str(n)) for n in range(3)]
     for sender in senders:
-        assembler.add_part(replace(THREE[0], sender=sender))
-    *_, kept = [assembler.add_part(replace(sent, sender=senders[2])) for sent in THREE[1:]]
+        assembler.add_and_pop_if_whole(replace(THREE[0], sender=sender))
+    *_, kept = [
+        assembler.add_and_pop_if_whole(replace(sent, sender=senders[2])) for sent in THREE[1:]
+    ]
     assert kept is not None
     # the first sender's early part is gone, so the rest of it is no whole
-    assert all(assembler.add_part(replace(sent, sender=senders[0])) is None for sent in THREE[1:])
+    assert all(
+        assembler.add_and_pop_if_whole(replace(sent, sender=senders[0])) is None
+        for sent in THREE[1:]
+    )
 
 
 def test_parts_of_hostile_senders_take_bounded_memory() -> None:
@@ -120,7 +128,7 @@ def test_parts_of_hostile_senders_take_bounded_memory() -> None:
     assembler = Assembler(held_bytes_max=10_000)
     for number in range(2_000):
         half = replace(status_of(number % 7 + 1), status_number=number, part=0, parts=2)
-        assert assembler.add_part(envelope(half)) is None
+        assert assembler.add_and_pop_if_whole(envelope(half)) is None
     assert assembler._held <= 10_000
     assert len(assembler._piles) < 500
 
@@ -155,8 +163,8 @@ def test_many_files_of_three_hundred_columns_go_in_parts() -> None:
     status = WriteStatus(1, claims, (TableStatus("t", files),))
     assembler = Assembler()
     *early, last = split_status(status)
-    assert all(assembler.add_part(through_codec(part)) is None for part in early)
-    assert assembler.add_part(through_codec(last)) == envelope(status)
+    assert all(assembler.add_and_pop_if_whole(through_codec(part)) is None for part in early)
+    assert assembler.add_and_pop_if_whole(through_codec(last)) == envelope(status)
 
 
 def through_codec(part: WriteStatus) -> object:

@@ -107,7 +107,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     ),
     "what was judged is kept": (
         StatusCollection,
-        "without_statuses",
+        "without_judged",
         _kept,
         commits,
         "a status lies before L",
@@ -152,7 +152,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Callable[[], None], str]] = {
     "a mark is issued twice": (Tokens, "with_start", _with_two_marks, leads, "marks repeat"),
     "an answer to PAUSE that did not land": (
         PauseState,
-        "with_answered_transaction",
+        "with_request_answered_in",
         lambda self, answered: replace(self, answered=answered + 5),
         commits,
         "did not land",

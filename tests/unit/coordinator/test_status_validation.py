@@ -30,8 +30,8 @@ from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import (
     AdmissionCriteria,
     ValidationResult,
+    merge_committed_paths,
     partitions_named_by_statuses,
-    remember_committed_and_drop_old,
     validate_statuses,
 )
 
@@ -152,7 +152,7 @@ def test_a_folder_whose_name_only_begins_alike_is_another() -> None:
 def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     first = of(status(1, {P0: (0, 5)}))
     files = judged([first]).files
-    known = remember_committed_and_drop_old(STANDARD, files)
+    known = merge_committed_paths(STANDARD, files)
     forged = of(status(2, {P0: (5, 10)}, files=files))
     (why,) = validate_statuses(
         [forged], replace(STANDARD, offsets=offsets(5, 0), committed=known)
@@ -160,9 +160,7 @@ def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     assert "was committed before" in why
 
     aged = replace(STANDARD.prefixes, oldest=TransactionNumber(2))
-    assert (
-        remember_committed_and_drop_old(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
-    )
+    assert merge_committed_paths(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
 
 
 def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:

@@ -86,7 +86,7 @@ def test_without_an_answer_those_that_have_names_are_taken_and_the_others_soon()
         return answer
 
     topics = _TopicsToSubscribe(["b", "^a"], list_names, 1)
-    assert topics.first_look() == ["b"]
+    assert topics.find_topics_at_start() == ["b"]
     until_s = time.monotonic() + POLLS_S
     while (found := topics.poll_changed()) is None and time.monotonic() < until_s:
         pass

@@ -14,7 +14,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.file_admission import Prefixes
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import AdmissionCriteria, validate_statuses
-from headgate.participant.batches import empty_range
+from headgate.participant.batches import empty_written_range
 from headgate.participant.heard_coordinator import apply_settlement, enter_epoch
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import Announced, Ownership, OwnStatus, State, Term, Work
@@ -37,7 +37,7 @@ def participant(own: tuple[OwnStatus, ...], at: Offsets) -> State:
     state = State(
         SINK, ALICE, ParticipantSettings(), term=Term(Epoch(1)), said=Announced(pending=own)
     )
-    owned = {p: Ownership(1, ControlOffset(1), empty_range(at[p])) for p in at}
+    owned = {p: Ownership(1, ControlOffset(1), empty_written_range(at[p])) for p in at}
     return replace(state, work=Work(owned))
 
 

@@ -31,7 +31,11 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import Ownership, State, Term, Work
-from headgate.runtime.misconfigured_participant_detection import ASKED_EVERY_MS, Lookout, Sources
+from headgate.runtime.misconfigured_participant_detection import (
+    ASKED_EVERY_MS,
+    MisconfigurationDetector,
+    Sources,
+)
 
 SETTINGS = parse(sink_file_text(Path("/lake")))
 SINK = SinkName("trips")
@@ -84,7 +88,7 @@ def watched(
 ) -> None:
     """For as long as four looks take."""
     sources = Sources(read, lambda: sinks, lambda: TopicId("id-1"), refused)
-    lookout = Lookout(SETTINGS, sources, 0)
+    lookout = MisconfigurationDetector(SETTINGS, sources, 0)
     for now_ms in range(0, (LOOKS + 1) * EVERY_MS, 1_000):
         if hears and now_ms % 60_000 == 0:
             term = replace(state.term, settled_to=ControlOffset(now_ms))
@@ -168,7 +172,7 @@ def asked(sink: str = "trips", kind: NoticeKind = NoticeKind.ASKED) -> Envelope:
 
 def test_a_notice_that_a_person_did_something_makes_it_look_at_the_table() -> None:
     table = Table(None)
-    lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
+    lookout = MisconfigurationDetector(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
     lookout.require_not_misconfigured_or_stopped(OWNS, 1, leads=True)
     for said in (asked("other"), asked(kind=NoticeKind.STARTED), asked(kind=NoticeKind.ERROR)):
         lookout.on_event(said)
@@ -183,7 +187,7 @@ def test_a_notice_that_a_person_did_something_makes_it_look_at_the_table() -> No
 
 def test_however_many_notices_come_it_looks_once_in_a_while() -> None:
     table = Table(None)
-    lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
+    lookout = MisconfigurationDetector(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
     for now_ms in range(ASKED_EVERY_MS):
         lookout.on_event(asked())
         lookout.require_not_misconfigured_or_stopped(OWNS, now_ms, leads=False)
@@ -201,7 +205,7 @@ def test_what_a_person_stopped_is_left_by_who_leads_and_who_does_not() -> None:
         return answers.pop()
 
     for leads in (True, False):
-        lookout = Lookout(SETTINGS, Sources(read, frozenset, lambda: None), 0)
+        lookout = MisconfigurationDetector(SETTINGS, Sources(read, frozenset, lambda: None), 0)
         lookout.on_event(asked())
         lookout.require_not_misconfigured_or_stopped(
             OWNS, 1, leads=leads

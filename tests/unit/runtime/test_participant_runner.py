@@ -35,7 +35,11 @@ from headgate.control_protocol.testing import (
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.driver import World
 from headgate.participant.state import State
-from headgate.runtime.misconfigured_participant_detection import ASKED_EVERY_MS, Lookout, Sources
+from headgate.runtime.misconfigured_participant_detection import (
+    ASKED_EVERY_MS,
+    MisconfigurationDetector,
+    Sources,
+)
 from headgate.runtime.participant_runner import Current, OpenSink
 from headgate.runtime.process_notices import _build_envelope
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
@@ -73,7 +77,7 @@ class Sink:
         self.server = FakeLogServer(clock)
         self.service = NoLeadership()
         sources = Sources(lambda: self.record, frozenset, lambda: None)
-        watch = Lookout(SETTINGS, sources, clock.monotonic_ms())
+        watch = MisconfigurationDetector(SETTINGS, sources, clock.monotonic_ms())
         world = World(
             FakeMember(FakeGroup(source, clock), "one"),
             MeteredLog(FakeLog(self.server), heard=watch.on_event),

@@ -154,7 +154,7 @@ class Together:
     def deliver(self, deliveries: Sequence[Delivery], calls: Calls) -> list[DeliveryOutcome]:
         self.groups.append([delivery.table_name for delivery in deliveries])
         return [
-            calls.call_or_error_of_table(delivery.table_name, delivery.deliver)
+            calls.call_or_suspending_error_of_table(delivery.table_name, delivery.deliver)
             for delivery in deliveries
         ]
 

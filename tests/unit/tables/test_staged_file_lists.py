@@ -57,7 +57,7 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     left = [path for path in tmp_path.rglob("*.json") if path.is_file()]
     assert len(left) == 4  # what is staged again overwrites nothing
     old = StagedFileLists({}, table.location, SinkName("sink"), kept_ms=0)
-    old.delete_lists_no_longer_pending(table, Epoch(2), frozenset())
+    old.delete_old_unpending_lists(table, Epoch(2), frozenset())
     assert not any(path.exists() for path in left)
 
 
@@ -74,7 +74,7 @@ def test_pending_7_what_is_pending_stays_however_old_its_epoch_is(tmp_path: Path
         )[0]
         for number in (2, 3)
     )
-    drafts.delete_lists_no_longer_pending(table_at(tmp_path), Epoch(2), frozenset({one.manifest}))
+    drafts.delete_old_unpending_lists(table_at(tmp_path), Epoch(2), frozenset({one.manifest}))
     assert drafts.read_list(one.manifest) == [ROWS]
     with pytest.raises(FileNotFoundError):
         drafts.read_list(other.manifest)
@@ -97,5 +97,5 @@ def test_pending_2_lists_of_another_table_in_the_same_location_stay(tmp_path: Pa
     former.parent.mkdir()
     former.write_bytes(mine.read_bytes())
     assert theirs != mine
-    drafts.delete_lists_no_longer_pending(one, Epoch(2), frozenset())
+    drafts.delete_old_unpending_lists(one, Epoch(2), frozenset())
     assert [path.exists() for path in (theirs, mine, former)] == [True, False, False]

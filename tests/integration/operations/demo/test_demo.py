@@ -21,7 +21,7 @@ from headgate.config.load import load
 from headgate.operations.demo.final_report import read_contents
 from headgate.operations.demo.trips import generate_trips
 from headgate.operations.demo.workspace import PARTITIONS
-from headgate.runtime.sink_tables import open_tables_read_only
+from headgate.runtime.sink_tables import open_tables_creating_nothing
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -111,7 +111,7 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
 
 
 def assert_each_trip_is_there_once(folder: Path) -> None:
-    with open_tables_read_only(load(folder / "sink.toml")) as tables:
+    with open_tables_creating_nothing(load(folder / "sink.toml")) as tables:
         where = tables.require_catalog_format().load_table(tables.name).metadata_location
     duck = read_with_duckdb(where).select(["kafka_partition", "kafka_offset", "trip_id", "fare"])
     rows = sorted(zip(*(column.to_pylist() for column in duck.columns), strict=True))

@@ -38,7 +38,10 @@ from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import TableStart
 from headgate.data_plane.batch.writer_task_plan import SourcePlan, load_table_and_plan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
-from headgate.data_plane.files.format_choice import encoding_of, require_writable_files
+from headgate.data_plane.files.format_choice import (
+    file_format_encoding_of,
+    require_usable_write_properties,
+)
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.partitioning import PartitionKey
 from headgate.data_plane.formats.casting.relabel import rows_from_python
@@ -62,7 +65,7 @@ def written(
     """A file of the rows, written in so many calls, and what is said of it."""
     leaves = leaves_of(schema, metrics_modes(schema, properties, UNSORTED_SORT_ORDER))
     stream = io.BytesIO()
-    encoder = encoding_of(schema, properties, leaves).begin_file(stream, table)
+    encoder = file_format_encoding_of(schema, properties, leaves).begin_file(stream, table)
     size = -(-max(1, table.num_rows) // calls)
     for begin in range(0, table.num_rows, size):
         encoder.write(table.slice(begin, size))
@@ -222,7 +225,7 @@ def test_what_cannot_be_written_is_refused_by_name(name: str, value: str) -> Non
     part = name.split(".")[1]
     kind = "csv" if name == FORMAT else part if part in ("orc", "avro") else "parquet"
     with pytest.raises(ConfigurationError, match=name):
-        require_writable_files(SCHEMA, {FORMAT: kind, name: value}, UNSORTED_SORT_ORDER)
+        require_usable_write_properties(SCHEMA, {FORMAT: kind, name: value}, UNSORTED_SORT_ORDER)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +258,9 @@ def test_moments_that_orc_would_garble_go_into_a_parquet_file(
 def test_nanoseconds_are_refused_by_their_columns_name(kind: str) -> None:
     inside = StructType(NestedField(2, "at", TimestamptzNanoType()))
     schema = Schema(NestedField(1, "trip", inside))
-    require_writable_files(schema, {}, UNSORTED_SORT_ORDER)
+    require_usable_write_properties(schema, {}, UNSORTED_SORT_ORDER)
     with pytest.raises(ConfigurationError, match=r"column trip\.at is of type timestamptz_ns"):
-        require_writable_files(schema, {FORMAT: kind}, UNSORTED_SORT_ORDER)
+        require_usable_write_properties(schema, {FORMAT: kind}, UNSORTED_SORT_ORDER)
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])

@@ -9,7 +9,10 @@ from pyiceberg.types import BooleanType, ListType, LongType, NestedField, String
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.files import parquet
-from headgate.data_plane.files.format_choice import require_writable_files, target_file_size_bytes
+from headgate.data_plane.files.format_choice import (
+    require_usable_write_properties,
+    target_file_size_bytes,
+)
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import ParquetOptions, describe_ignored_properties
 
@@ -50,7 +53,7 @@ def test_what_a_table_does_not_say_is_as_icebergs_documentation_has_it() -> None
 def test_impossible_values_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=name):
         properties = {f"{BLOOM}id": "true", name: value}
-        require_writable_files(SCHEMA, properties, UNSORTED_SORT_ORDER)
+        require_usable_write_properties(SCHEMA, properties, UNSORTED_SORT_ORDER)
         ParquetOptions(properties, LEAVES).writer_options(1)
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headgate.data_plane.routing.keyed_routes import (
     may_lead_to_keyed_table,
+    may_lead_to_keyed_table_from,
     may_lead_to_table,
-    may_route_or_later_feed_keyed_table,
     possible_beginnings,
 )
 from headgate.data_plane.routing.routes import Names, Route, Routing, target_of
@@ -128,5 +128,5 @@ def test_key_1_what_a_route_leaves_may_come_to_a_key(first: str, second: str, be
         Route(topic=first, to="lake.logs", field="t"),
         Route(topic=second, to="lake.orders"),
     )
-    assert may_route_or_later_feed_keyed_table(Routing(routes, keys=KEYS), 0) is before
-    assert not may_route_or_later_feed_keyed_table(Routing(routes[::-1], keys=KEYS), 1)
+    assert may_lead_to_keyed_table_from(Routing(routes, keys=KEYS), 0) is before
+    assert not may_lead_to_keyed_table_from(Routing(routes[::-1], keys=KEYS), 1)

@@ -88,18 +88,18 @@ def test_only_names_as_long_as_those_that_are_cut_end_otherwise() -> None:
 def test_of_two_topics_for_one_table_one_is_left() -> None:
     topics = ["shop.a-b", "shop.a.b", "shop.c"]
     routing = Routing((SHOP,))
-    assert set(routing.tables_of_topics_without_collisions(topics)) == {"shop.a-b", "shop.c"}
-    assert set(routing.tables_of_topics_without_collisions([*topics, "shop.a_b"])) == {
+    assert set(routing.tables_of_topics_winning_collisions(topics)) == {"shop.a-b", "shop.c"}
+    assert set(routing.tables_of_topics_winning_collisions([*topics, "shop.a_b"])) == {
         "shop.a_b",
         "shop.c",
     }
     merging = Routing((Route(topic=SHOP.topic, to=SHOP.to, merge=True),))
-    assert set(merging.tables_of_topics_without_collisions(topics)) == set(topics)
+    assert set(merging.tables_of_topics_winning_collisions(topics)) == set(topics)
 
 
 def test_topics_that_a_route_names_the_same_do_not_collide() -> None:
     routing = Routing((Route(topic=r"^shop\.", to="lake.all"),))
-    assert set(routing.tables_of_topics_without_collisions(["shop.a", "shop.b"])) == {
+    assert set(routing.tables_of_topics_winning_collisions(["shop.a", "shop.b"])) == {
         "shop.a",
         "shop.b",
     }

@@ -62,7 +62,7 @@ class Keyed:
     unknown: UnknownFields = UnknownFields.IGNORE
     recreates_missing = False
 
-    def source_plan_of(self, source: SourcePlan, table: str) -> SourcePlan:
+    def source_plan_for_table(self, source: SourcePlan, table: str) -> SourcePlan:
         assert source.routing is not None
         key = source.routing.key_of(table)
         changes = Changes(key, tombstones=self.tombstones) if key else None

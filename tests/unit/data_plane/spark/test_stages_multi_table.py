@@ -96,11 +96,11 @@ class Job(Desk):
         )
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
             return outcome
-        write = stages.quarantine_writer(plan, batch, done.unmatched)
+        write = stages.writer_rejecting_unmatched(plan, batch, done.unmatched)
         aside = pickle.loads(pickle.dumps(write(stages.narrow_to_unmatched(batch, done.unmatched))))
         if not isinstance(aside, BatchWritten):
             return aside
-        return stages.with_quarantined(batch, outcome, aside, done.unmatched)
+        return stages.with_rejected(batch, outcome, aside, done.unmatched)
 
     def _job(self, plan: WriterPlan, batch: Batch) -> JobDone:
         halves = [{}, {}]  # every partition in the middle

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.data_plane.transform.spark_types import (
-    fits_without_cast,
+    is_assignable_type,
     to_spark_types_and_unsupported,
     with_large_arrow_types,
 )
@@ -55,7 +55,7 @@ def test_what_spark_has_no_type_for_is_named_wherever_it_is(kind: pa.DataType) -
     ],
 )
 def test_a_wider_column_takes_it(source: pa.DataType, target: pa.DataType) -> None:
-    assert fits_without_cast(source, target)
+    assert is_assignable_type(source, target)
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_a_wider_column_takes_it(source: pa.DataType, target: pa.DataType) -> No
 def test_what_only_sometimes_fits_must_be_cast_by_the_transform(
     source: pa.DataType, target: pa.DataType
 ) -> None:
-    assert not fits_without_cast(source, target)
+    assert not is_assignable_type(source, target)

@@ -313,7 +313,7 @@ def test_schema_5_a_column_that_identifies_rows_stays_required(key: str) -> None
     policy = SchemaPolicy(UnknownFields.EVOLVE)
     evolution = evolution_of(columns, (), policy).with_key(() if own else ("id",))
     written = Struct((Column("id", "long", required=False), Column("n", "long", required=False)))
-    wanted = evolution.without_optional_identifiers(written)
+    wanted = evolution.with_identifiers_kept_required(written)
     assert [column.required for column in wanted.fields] == [True, False]
 
 

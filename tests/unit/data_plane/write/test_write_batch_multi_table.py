@@ -74,7 +74,7 @@ class Unsaid:
 
     recreates_missing = False
 
-    def source_plan_of(self, source: SourcePlan, _table: str) -> SourcePlan:
+    def source_plan_for_table(self, source: SourcePlan, _table: str) -> SourcePlan:
         return replace(source, routing=None)
 
     def creation_source_of(self, _source: SourcePlan, _table: str) -> None:

@@ -19,7 +19,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.operations.audit.source_compare import find_offsets_moved_past
+from headgate.operations.audit.source_compare import find_offsets_skipped_by_moves
 from headgate.operations.audit.table_checks import find_offset_moves
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.storage.parquet_integrity import footer_size
@@ -458,7 +458,8 @@ def test_what_was_passed_over_and_then_fetched_is_not_missing(filled: FilledTabl
     history = read_history(filled.table.refresh(), filled.record(1, 0, {}).sink, "main")
     moves = list(find_offset_moves(history))
     assert {
-        at.partition: list(gone) for at, gone in find_offsets_moved_past(history, moves).items()
+        at.partition: list(gone)
+        for at, gone in find_offsets_skipped_by_moves(history, moves).items()
     } == {
         0: [18, 19],
         1: [10, 11, 12, 13, 14],

@@ -34,7 +34,7 @@ Beside = Callable[..., AuditReport]
 def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
     """The audit beside a source that holds these offsets of each partition, and no more."""
     monkeypatch.setattr(delete_rows, "try_announce_command", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "wait_for_calm_after_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_calm_after_commit", lambda *_: lambda: None)
     assert settings.source.start_at == "earliest"
 
     def audited(held: Offsets, *, of: SinkSettings = settings) -> AuditReport:

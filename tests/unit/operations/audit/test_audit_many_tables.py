@@ -324,13 +324,13 @@ def test_what_is_delivered_after_the_ledger_was_read_is_not_beyond_it(
     shop: Shop, beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy sink: each try sees a later delivery."""
-    open_all = auditing.open_every_table
+    open_all = auditing.open_every_routed_table
 
     def busy(tables: SinkTables, history: History) -> Any:
         shop.commits({ORDERS: [shop.next_offset]})
         return open_all(tables, history)
 
-    monkeypatch.setattr(auditing, "open_every_table", busy)
+    monkeypatch.setattr(auditing, "open_every_routed_table", busy)
     report = beside(3)
     assert (report.findings, report.verdict) == ((), Verdict.WELL)
 

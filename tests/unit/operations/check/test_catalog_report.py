@@ -26,6 +26,6 @@ def test_only_the_table_that_was_made_is_said_to_be_dropped(
 
     monkeypatch.setattr(catalog, "create_table", create_table)
     with pytest.raises(Unreachable):
-        trial.create_tables_and_locate()
+        trial.create_scratch_tables()
     assert "dropped: db.scratch" in _drop_scratch_tables(trial).split(";")
     catalog.close()

@@ -27,9 +27,9 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.check import table as state
 from headgate.operations.check.check import (
     Questions,
-    _check_http,
+    _check_http_and_telemetry,
     _check_spark_connect_server,
-    _require_reachable_master,
+    _require_reachable_standalone_master,
 )
 from headgate.operations.check.records import check_envelopes_of_values
 from headgate.operations.check.table import NotChecked, TableCheck
@@ -169,8 +169,10 @@ def test_a_catalog_of_which_nothing_is_said_is_refused_in_our_words(tmp_path: Pa
 def test_a_certificate_that_is_not_there_is_refused(tmp_path: Path) -> None:
     more = '[http]\nlisten = "127.0.0.1:0"\ncertificate = "/no/c.pem"\nkey = "/no/k.pem"\n'
     with pytest.raises(ConfigurationError, match=r"http.certificate /no/c.pem"):
-        _check_http(settings(tmp_path, more=more))
-    assert "without TLS" in _check_http(settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n'))
+        _check_http_and_telemetry(settings(tmp_path, more=more))
+    assert "without TLS" in _check_http_and_telemetry(
+        settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n')
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_a_library_that_serving_needs_is_refused_by_its_extra(
     monkeypatch.delitem(sys.modules, "headgate.operations.http.server", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigurationError, match=module) as caught:
-        _check_http(settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n'))
+        _check_http_and_telemetry(settings(tmp_path, more='[http]\nlisten = "127.0.0.1:0"\n'))
     assert extra in caught.value.hint
 
 
@@ -208,9 +210,9 @@ def test_a_spark_connect_server_that_does_not_answer_is_unreachable() -> None:
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2"])
 def test_a_master_of_spark_that_does_not_answer_is_unreachable(master: str) -> None:
     with pytest.raises(Unreachable, match=f"spark.master: nothing answers at {master}"):
-        _require_reachable_master(master)
+        _require_reachable_standalone_master(master)
     for other in ("", "local[2]", "yarn", "k8s://https://127.0.0.1:1"):
-        _require_reachable_master(other)
+        _require_reachable_standalone_master(other)
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

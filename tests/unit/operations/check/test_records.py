@@ -24,7 +24,7 @@ from headgate.data_plane.cdc.policy import Tombstones
 from headgate.operations.check.records import (
     can_describe_records,
     check_envelopes_of_values,
-    describe_disposal,
+    describe_disposal_of_bad_records,
     require_keys_not_all_json_objects,
 )
 from headgate.operations.init.infer_record_format import propose_from_records
@@ -247,9 +247,9 @@ def test_check_says_what_becomes_of_the_bad_records_that_it_saw(
     policy: str, bad: int, what: str
 ) -> None:
     wanted = QuarantineSettings(policy=Disposal(policy), table="db.trips_quarantine")
-    assert describe_disposal(wanted, bad, 100) == what
+    assert describe_disposal_of_bad_records(wanted, bad, 100) == what
 
 
 def test_check_says_that_too_many_bad_records_stop_the_sink() -> None:
     wanted = QuarantineSettings(policy=Disposal.SKIP)
-    assert "but stops with HG-211" in describe_disposal(wanted, 11, 100)
+    assert "but stops with HG-211" in describe_disposal_of_bad_records(wanted, 11, 100)

@@ -14,7 +14,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import PartitionResult
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.operations.check.records import check_dry_run
+from headgate.operations.check.records import check_dry_run_result
 from headgate.operations.dry_run import DryRun, Misfit
 
 P0 = TopicPartition("trips", 0)
@@ -37,13 +37,15 @@ def seen(rows: int, bad: int = 0, tombstones: int = 0, *, stops: bool = False) -
 
 
 def test_records_that_fit_are_counted() -> None:
-    assert check_dry_run(sink(), seen(20)) == "the 20 newest records fit the columns"
-    assert check_dry_run(sink(), seen(0)) == "there are no records yet"
-    assert check_dry_run(sink(), seen(18, tombstones=2)).endswith("; 2 have no value, or no table")
+    assert check_dry_run_result(sink(), seen(20)) == "the 20 newest records fit the columns"
+    assert check_dry_run_result(sink(), seen(0)) == "there are no records yet"
+    assert check_dry_run_result(sink(), seen(18, tombstones=2)).endswith(
+        "; 2 have no value, or no table"
+    )
 
 
 def test_the_first_record_that_does_not_fit_is_named() -> None:
-    text = check_dry_run(sink(), seen(18, bad=2, tombstones=1))
+    text = check_dry_run_result(sink(), seen(18, bad=2, tombstones=1))
     assert text.startswith(
         "of the 21 newest records 2 do not fit the columns: trips/0 at 7, value:"
     )
@@ -62,5 +64,5 @@ def test_records_at_which_the_sink_would_stop_or_keep_none_are_wrong(
     settings: SinkSettings, records: DryRun, hint: str
 ) -> None:
     with pytest.raises(RecordsWouldStop) as caught:
-        check_dry_run(settings, records)
+        check_dry_run_result(settings, records)
     assert hint in caught.value.hint

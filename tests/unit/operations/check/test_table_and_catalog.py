@@ -102,7 +102,7 @@ def test_a_table_that_the_first_start_creates(settings: SinkSettings, tmp_path: 
     check = TableCheck(with_table(settings, create=True, columns=COLUMNS))
     assert "the first start creates it" in check.check_catalog()
     assert "the first start creates it" in check.check_table()
-    assert not check.has_table
+    assert not check.has_found_table
     assert "may be written" in check.check_storage()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sink.toml"]
 

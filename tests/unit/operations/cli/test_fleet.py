@@ -129,7 +129,7 @@ def test_a_watched_sink_is_lost_once_brokers_answer_and_nobody_tells_of_it(run: 
 
 
 def test_a_drain_that_cannot_be_followed_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_commands, "_make_change_and_report", lambda *_, **__: None)
+    monkeypatch.setattr(fleet_commands, "_change_specs_or_say_unchanged", lambda *_, **__: None)
     said = run(Brokers(*[False] * 9), "drain", "w1", "--timeout", "0.2")
     assert "HG-401" in "".join(said)
     assert "the brokers are away" in "".join(said)
@@ -155,7 +155,7 @@ TWIN = replace(GONE, incarnation="k", leaving=False, slots=(1,))
 def test_a_drained_worker_runs_nothing_and_others_have_its_slots(
     run: Run, monkeypatch: pytest.MonkeyPatch, told: list[ObservedWorker], expected: str
 ) -> None:
-    monkeypatch.setattr(fleet_commands, "_make_change_and_report", lambda *_, **__: None)
+    monkeypatch.setattr(fleet_commands, "_change_specs_or_say_unchanged", lambda *_, **__: None)
     brokers = Brokers(*[True] * 9)
     brokers.workers = told
     brokers.drains = [Drain(worker="w1", incarnation="i", slot=0, number=2)]

@@ -65,7 +65,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
     monkeypatch.setattr(delete_rows, "try_announce_command", lambda _, what: told.append(what))
-    monkeypatch.setattr(delete_rows, "wait_for_calm_after_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_calm_after_commit", lambda *_: lambda: None)
     return told
 
 

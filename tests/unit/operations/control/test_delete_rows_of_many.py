@@ -24,7 +24,7 @@ from headgate.operations.control.delete_rows import (
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSettings:
     monkeypatch.setattr(delete_rows, "try_announce_command", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "wait_for_calm_after_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_calm_after_commit", lambda *_: lambda: None)
     return shop_settings(tmp_path, "")
 
 

@@ -50,7 +50,7 @@ from headgate.tables.iceberg.table import IcebergTable
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told, and nobody waits for a good moment; the brokers are not there."""
     monkeypatch.setattr(delete_rows, "try_announce_command", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "wait_for_calm_after_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "waiter_for_calm_after_commit", lambda *_: lambda: None)
     for module in (rollback, set_offsets):
         monkeypatch.setattr(module, "require_no_running_participants", lambda _: None)
 

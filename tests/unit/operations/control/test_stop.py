@@ -295,9 +295,9 @@ def test_a_process_rests_until_a_person_starts_the_sink(
     assert table.read().record is not None
     monkeypatch.setattr(process, "LOOKED_AT_S", 0)
     monkeypatch.setattr(process, "_TURN_S", 0.001)
-    assert process.is_stop_absent_or_unknown(settings)
+    assert process.may_take_part(settings)
     stop_sink(settings)
-    assert not process.is_stop_absent_or_unknown(settings)
+    assert not process.may_take_part(settings)
     turns: list[int] = []
 
     def turned() -> None:
@@ -307,7 +307,7 @@ def test_a_process_rests_until_a_person_starts_the_sink(
 
     process.wait_until_started(settings, threading.Event(), turned)
     assert len(turns) == 3
-    assert process.is_stop_absent_or_unknown(settings)
+    assert process.may_take_part(settings)
 
 
 def test_a_process_that_rests_ends_when_it_is_asked_to(
@@ -341,7 +341,7 @@ def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
 
 
 def test_without_a_table_nobody_is_stopped(settings: SinkSettings) -> None:
-    assert process.is_stop_absent_or_unknown(settings)
+    assert process.may_take_part(settings)
 
 
 def test_who_has_not_heard_it_is_told_again(

@@ -10,7 +10,7 @@ from support.made_up_fleet import NOW, MadeUpFleet, made_up_fleet
 from headgate.config.load import load_worker_file
 from headgate.config.observability_settings import TelemetrySettings
 from headgate.operations.http.fleet_knowledge import FollowedFleet
-from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_unread_fleet
+from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_reading_begun
 from headgate.runtime.fleet.sink_life import LifeState
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge
@@ -54,7 +54,7 @@ def test_a_fleet_that_was_never_read_is_as_old_as_its_reader(tmp_path: Path) -> 
     began_ms = wall_ms()
     followed = FollowedFleet(load_worker_file(file))
     assert followed.latest() is None
-    gauge = gauge_of_unread_fleet("city", followed.begun_ms)
+    gauge = gauge_of_reading_begun("city", followed.begun_ms)
     assert (gauge.name, gauge.labels) == (names.FLEET_READ, {"fleet": "city"})
     assert began_ms <= gauge.value * 1_000 <= wall_ms()
 

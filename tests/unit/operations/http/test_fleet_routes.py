@@ -191,9 +191,9 @@ def test_before_anything_is_known_that_is_what_is_said(serve: Serve) -> None:
 
 def test_a_reader_that_makes_no_turn_is_to_be_started_again(served: MadeUpServed) -> None:
     followed = served.followed
-    assert followed.why_hanging() is None
+    assert followed.why_reader_hangs() is None
     followed._turned_s -= 2 * fleet_knowledge.TURN_S_MAX
-    assert "made no turn for 240 s" in str(followed.why_hanging())
+    assert "made no turn for 240 s" in str(followed.why_reader_hangs())
 
 
 # ------------------------------------------------------------------------------------- one sink

@@ -333,7 +333,7 @@ def test_nobody_is_closed_while_some_wait_to_be_served(monkeypatch: pytest.Monke
         waiting.add_or_renew_caller(late)  # type: ignore[arg-type]
         now_s = 1.0
         waiting.add_or_renew_caller(asks)  # type: ignore[arg-type]
-        waiting.on_whole_request(asks)  # type: ignore[arg-type]
+        waiting.on_whole_head(asks)  # type: ignore[arg-type]
         for moment_s, expected in ((10.5, []), (20.5, [late])):
             now_s = moment_s
             for _ in range(5):

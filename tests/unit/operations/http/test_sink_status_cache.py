@@ -23,8 +23,8 @@ from headgate.control_protocol.errors import ConfigurationError, HeadgateError, 
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.operations.http import app, sink_status_cache
 from headgate.operations.http.app import (
-    follow_sink_files,
-    require_same_http_and_when_adopted,
+    reload_sink_files_until_stop,
+    require_reloadable_http,
     serve_sinks,
     serving_with_meters_if_configured,
 )
@@ -187,8 +187,8 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     file.write_text(MINIMAL)
     sink = ServedSink(parse(MINIMAL))
     thread = threading.Thread(
-        target=follow_sink_files,
-        args=([(sink, Reload(file, require_same_http_and_when_adopted))], stop),
+        target=reload_sink_files_until_stop,
+        args=([(sink, Reload(file, require_reloadable_http))], stop),
     )
     thread.start()
     yield sink, file
@@ -255,7 +255,7 @@ def looked_at(sink: ServedSink) -> Unwell | None:
     """What the first look finds."""
     with watching_sink(sink, PATIENCE_S) as watch:
         deadline = time.monotonic() + PATIENCE_S
-        while (found := watch.find_problem()) and found.condition is Condition.STARTING:
+        while (found := watch.newest_problem()) and found.condition is Condition.STARTING:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         return found
@@ -301,7 +301,7 @@ def test_a_look_that_never_ends_is_no_good_news(monkeypatch: pytest.MonkeyPatch)
             return self.said
 
     with watching_sink(Stuck(report()), 0.0) as watch:
-        found = watch.find_problem()
+        found = watch.newest_problem()
         assert found
         assert found.condition is Condition.UNKNOWN
         assert "no look at the sink has ended" in str(found)

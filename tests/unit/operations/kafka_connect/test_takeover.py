@@ -109,7 +109,7 @@ def connector_that_read_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         "_require_exact": None,
     }.items():
         monkeypatch.setattr(takeover, name, lambda *_, answer=answer: answer)
-    monkeypatch.setattr(takeover, "open_tables_read_only", lambda _: nullcontext(None))
+    monkeypatch.setattr(takeover, "open_tables_creating_nothing", lambda _: nullcontext(None))
 
 
 def planned(tmp_path: Path, began: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

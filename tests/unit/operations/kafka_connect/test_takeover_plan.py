@@ -141,7 +141,7 @@ def test_whatever_happened_a_plan_without_doubts_is_exact(block: int, *, loses: 
         in_table, written = connector.in_table, connector.written
         if not plan.doubts:
             exact += 1
-            for at, start in plan.start_offsets.items():
+            for at, start in plan.reread_offsets.items():
                 assert {n for n in written[at] if n < start} == in_table[at], seed
             assert {p.partition for p in plan.partitions if p.start is None} == set(), seed
         if not plan.doubts_of_adoption:
@@ -161,7 +161,7 @@ def test_a_connector_that_was_stopped_in_order_leaves_nothing_to_doubt(seed: int
     plan = connector.plan()
     assert not plan.doubts
     assert not plan.outstanding
-    assert dict(plan.start_offsets) == dict(plan.group_offsets) == connector.group
+    assert dict(plan.reread_offsets) == dict(plan.group_offsets) == connector.group
 
 
 def announced(
@@ -189,7 +189,7 @@ def test_reading_begins_where_the_table_ends_and_not_where_the_group_is() -> Non
     """TAKEOVER-5."""
     plan = planned(announced(10, "a"), announced(20, "b", first=3), ever=frozenset("a"))
     assert not plan.doubts
-    assert dict(plan.start_offsets) == {AT: 10}
+    assert dict(plan.reread_offsets) == {AT: 10}
     assert dict(plan.group_offsets) == {AT: 20}
     assert plan.outstanding == {"b": 10}
 
@@ -211,7 +211,7 @@ def test_a_first_announcement_that_is_outstanding_needs_a_person_s_word() -> Non
     assert "nothing says where it begins" in " ".join(planned(announced(10, "a")).doubts)
     plan = planned(announced(10, "a"), began={AT: 3})
     assert not plan.doubts
-    assert dict(plan.start_offsets) == {AT: 3}
+    assert dict(plan.reread_offsets) == {AT: 3}
 
 
 def test_a_group_that_somebody_moved_is_doubted_with_both_numbers() -> None:
@@ -264,19 +264,19 @@ def test_the_mark_speaks_for_what_has_expired() -> None:
     plan = planned(announced(10, "a"), mark={0: 2}, whole=False)
     assert not plan.doubts
     assert plan.by_mark == 1
-    assert dict(plan.start_offsets) == {AT: 10}
+    assert dict(plan.reread_offsets) == {AT: 10}
 
 
 def test_an_announcement_without_rows_for_the_table_is_held() -> None:
     """TAKEOVER-4."""
     plan = planned(announced(10), ever=frozenset())
-    assert dict(plan.start_offsets) == {AT: 10}
+    assert dict(plan.reread_offsets) == {AT: 10}
     assert not plan.doubts
 
 
 def test_a_partition_of_which_nothing_is_left_is_where_its_group_is() -> None:
     plan = planned(announced(10, "a"), ever=frozenset("a"), group={AT: 10, OTHER: 4})
-    assert dict(plan.start_offsets) == {AT: 10, OTHER: 4}
+    assert dict(plan.reread_offsets) == {AT: 10, OTHER: 4}
 
 
 def test_tables_that_end_together_are_read_again_from_there() -> None:
@@ -284,10 +284,10 @@ def test_tables_that_end_together_are_read_again_from_there() -> None:
     told = (announced(10, "a"), announced(20, first=3))
     a = planned(*told, ever=frozenset("a"))
     b = planned(announced(10), announced(20, "b", first=3))
-    assert dict(a.start_offsets) == {AT: 20}
+    assert dict(a.reread_offsets) == {AT: 20}
     together = combine_plans({"a": a, "b": b})
     assert not together.doubts
-    assert dict(together.start_offsets) == {AT: 10}
+    assert dict(together.reread_offsets) == {AT: 10}
     assert together.outstanding == {"b": 10}
 
 
@@ -318,7 +318,7 @@ def test_a_plan_of_two_tables_without_doubts_is_exact(block: int) -> None:
         plan = combine_plans(plans)
         if not plan.doubts:
             exact += 1
-            for at, start in plan.start_offsets.items():
+            for at, start in plan.reread_offsets.items():
                 for table in "ab":
                     rows = connector.rows_of(table, connector.rows)
                     wanted = {n for n in rows[at] if n < start}

@@ -182,7 +182,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> list[tuple[str, ...]]:
         assert holds(answer)
         return answer
 
-    monkeypatch.setattr(resume, "send_until_applied", ask)
+    monkeypatch.setattr(resume, "pause_or_resume_sink", ask)
     return said
 
 
@@ -294,13 +294,13 @@ def test_replay_resumes_first_and_asks_for_open_tables_at_once(
     # This module's own time: threads that other tests have left sleep meanwhile, too.
     times = {**vars(time), "sleep": lambda _: desk.decides()}
     monkeypatch.setattr(resume, "time", SimpleNamespace(**times))
-    answer = resume.send_until_applied
+    answer = resume.pause_or_resume_sink
 
     def resuming(settings: SinkSettings, event: Resume, *more: Any) -> CommitRecord:
         record: CommitRecord = answer(settings, event, *more)
         return desk.decides(suspended=tuple(replace(p, resuming=True) for p in record.suspended))
 
-    monkeypatch.setattr(resume, "send_until_applied", resuming)
+    monkeypatch.setattr(resume, "pause_or_resume_sink", resuming)
     told = desk.asks("resume", "db.one", "db.open", "--replay")
     assert told.stdout.splitlines() == [
         "resumed: db.one",

@@ -33,7 +33,7 @@ from headgate.operations.render_command_results import show_event
 from headgate.operations.status import event_tail as module
 from headgate.operations.status.event_tail import (
     describe_event,
-    event_fields,
+    event_as_json,
     event_name,
     tail_events,
 )
@@ -86,10 +86,10 @@ def test_a_hostile_text_stays_on_its_line() -> None:
     envelope: Envelope = said(
         Notice(NoticeKind.ERROR, "HG-400", "x\x1b[2J\nok all is well"), 1, member="a\nb"
     )
-    show_event(Console(file=shown, width=200), event_fields(envelope))
+    show_event(Console(file=shown, width=200), event_as_json(envelope))
     assert shown.getvalue().count("\n") == 1
     assert "\x1b" not in shown.getvalue()
-    assert "\n" not in json.dumps(event_fields(envelope))
+    assert "\n" not in json.dumps(event_as_json(envelope))
 
 
 def test_brokers_that_are_away_are_one_line(

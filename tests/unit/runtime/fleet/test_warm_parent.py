@@ -29,7 +29,7 @@ def fork_and_be_asked():
 
 os.fork = fork_and_be_asked
 warm_parent._WARM = ()
-warm_parent.serve_forks(lambda file, report: time.sleep(3), lambda file, request: None)
+warm_parent.serve_fork_requests(lambda file, report: time.sleep(3), lambda file, request: None)
 """
 
 
@@ -61,7 +61,7 @@ def fork_unless_full():
 
 os.fork = fork_unless_full
 warm_parent._WARM = ()
-warm_parent.serve_forks(lambda file, report: None, lambda file, request: None)
+warm_parent.serve_fork_requests(lambda file, report: None, lambda file, request: None)
 print("blocked", [*signal.pthread_sigmask(signal.SIG_BLOCK, ())], file=sys.stderr)
 """
 
@@ -152,7 +152,7 @@ for module in warm_parent._WARM:
     importlib.import_module(module)
 grown()
 held = os.listdir("/proc/self/fd"), os.listdir("/proc/self/task")
-warm_parent._use_once_what_sinks_use()
+warm_parent._warm_up_shared_libraries()
 assert held == (os.listdir("/proc/self/fd"), os.listdir("/proc/self/task"))
 grown()
 """

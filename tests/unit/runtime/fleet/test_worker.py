@@ -11,7 +11,7 @@ import pytest
 from support.worker_process import WorkerProcess
 
 from headgate.control_protocol.errors import SinksClash
-from headgate.runtime.fleet.worker import error_code_and_text_of_exit
+from headgate.runtime.fleet.worker import error_code_and_text_of_wait_status
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux")
 
@@ -111,4 +111,4 @@ def test_kill_9_leaves_no_process_behind(folder: Path, whose: str) -> None:
     ],
 )
 def test_an_end_without_last_words_is_told_by_the_status(status: int, code: str, text: str) -> None:
-    assert error_code_and_text_of_exit(status) == (code, text)
+    assert error_code_and_text_of_wait_status(status) == (code, text)

@@ -17,7 +17,7 @@ from pyiceberg.table.update import SetLocationUpdate
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.cli.main import main
 from headgate.runtime.maintenance import scheduler
-from headgate.runtime.maintenance.scheduler import Maintenance, find_locations
+from headgate.runtime.maintenance.scheduler import Maintenance, find_table_locations
 from headgate.runtime.maintenance.table_maintenance import Done
 from headgate.tables.iceberg.commit_mutex import CommitLock, CommitLocks
 from headgate.tables.iceberg.maintenance import compaction_plan
@@ -236,5 +236,5 @@ def test_a_table_without_commits_is_not_waited_for_and_a_fresh_commit_is_a_good_
 
 def test_a_table_that_is_gone_has_no_place(shop: ManyTables) -> None:
     shop.catalog.drop_table(ADDED)
-    places = find_locations(shop.catalog, [ADDED, KEYED])
+    places = find_table_locations(shop.catalog, [ADDED, KEYED])
     assert (places.locations.keys(), places.unread) == ({KEYED}, {})

@@ -137,7 +137,7 @@ def wait_out_shortest_intervals(meters: SinkMeters) -> CoordinatorSettings:
     """They are adopted live; what came before is overdue by them then."""
     at_once = replace(SETTINGS.coordinator, commit_interval_ms=1, commit_timeout_ms=1)
     meters.adopt_settings(replace(SETTINGS, coordinator=at_once))
-    time.sleep(at_once.overdue_after_ms / 1000)
+    time.sleep(at_once.records_overdue_after_ms / 1000)
     return at_once
 
 

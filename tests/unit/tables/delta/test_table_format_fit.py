@@ -51,7 +51,7 @@ from headgate.tables.delta.open_table import DeltaLocation
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.statistics import bound_as_json
 from headgate.tables.delta.table_format import DeltaFormat
-from headgate.tables.neutral_schema import file_facts_of
+from headgate.tables.neutral_schema import file_statistics_of
 
 SINK = SinkName("sink")
 EVERY_TYPE = Struct(
@@ -308,7 +308,7 @@ def test_rows_that_were_marked_as_deleted_go_once_and_leave_with_their_file(
         ),
         log_version(1, "WRITE", file_action("add", "a", 60)),
     ):
-        walk.add_entry(entry)
+        walk.add_next_older_entry(entry)
     told = [digest.to_foreign_snapshot(SINK) for digest in reversed(walk.digests)]
     assert [
         (each.added_records, each.added_records - each.deleted_records, each.removed_row_count)
@@ -429,7 +429,7 @@ def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
     files.write(PartitionKey(), rows.cast(plan.shape.arrow_schema()))
     (file,) = files.finish()
-    facts = file_facts_of(file, columns, ())
+    facts = file_statistics_of(file, columns, ())
     assert (facts.minimum, facts.maximum) == ({("x",): 1.0, ("y",): 1.0}, {("y",): 2.0})
 
 

@@ -107,7 +107,7 @@ def test_key_3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
     late = files.rows((2, "b", "x", 0, 8))
     fold = files.fold(whole, half, none, dead, late)
     fold.note_table_rows(live((1, "a", "x", 0), (2, "b", "x", 0), (9, "a", "x", 0)))
-    counts = fold.count_key_changes()
+    counts = fold.check_and_count_key_changes()
     assert counts == KeyCounts(inserted=2, updated=1, deleted=1, absent=1, superseded=4)
     assert json.dumps(asdict(counts)), "the commit's record says them"
     paths = list(fold.write_or_reuse_new_row_files("new"))
@@ -126,7 +126,7 @@ def test_key_3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets
     anew = files.rows((1, "a", "x", 0, 1), (2, "a", "x", 0, 0))
     fold = files.numbered([(anew, 1), (before, 0), (files.gone((3, "a", "x", 0, 2)), 1)])
     fold.note_table_rows(live((3, "a", "x", 0)))
-    assert fold.count_key_changes() == KeyCounts(inserted=3, deleted=1, superseded=3)
+    assert fold.check_and_count_key_changes() == KeyCounts(inserted=3, deleted=1, superseded=3)
     paths = list(fold.write_or_reuse_new_row_files("new"))
     assert names(paths) == ["1 at 1", "2 at 0", "4 at 4"]
     assert paths[0] == anew.path
@@ -141,25 +141,27 @@ def test_key_8_a_key_in_two_partitions_is_refused_be_it_of_the_commit_or_of_the_
         ((1, "a", "x", 0, 1), (1, "a", "y", 0, 1)),
     ):
         with pytest.raises(KeyInTwoPartitions, match="1 keys"):
-            files.fold(files.rows(one, (2, "a", "x", 0, 1)), files.gone(other)).count_key_changes()
+            files.fold(
+                files.rows(one, (2, "a", "x", 0, 1)), files.gone(other)
+            ).check_and_count_key_changes()
     for place in (("x", 1), ("y", 0), ("z", 9)):
         fold = files.fold(files.rows((1, "a", "x", 0, 1)))
         fold.note_table_rows(live((1, "b", "x", 1), (1, "a", *place)))
         with pytest.raises(KeyInTwoPartitions):
-            fold.count_key_changes()
+            fold.check_and_count_key_changes()
 
 
 def test_key_8_rows_of_others_are_not_asked_where_they_come_from(files: Files) -> None:
     fold = files.fold(files.rows((1, "a", "x", 0, 1)))
     fold.note_table_rows(live((1, "a", None, None)))
-    assert fold.count_key_changes() == KeyCounts(updated=1)
+    assert fold.check_and_count_key_changes() == KeyCounts(updated=1)
 
 
 def test_key_10_each_record_counts_once_and_files_with_others_are_refused(files: Files) -> None:
     one, other = files.rows((1, "a", "x", 0, 1)), files.rows((2, "a", "x", 0, 2))
     fewer = WrittenFile(one.path, 2, one.size_bytes)
     with pytest.raises(TableChanged):
-        files.fold(fewer, other).count_key_changes()
+        files.fold(fewer, other).check_and_count_key_changes()
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -186,7 +188,7 @@ def test_key_3_the_fold_is_that_of_a_dictionary(
     last = {(id_, zone): (offset, goes) for offset, (id_, zone, goes) in enumerate(told)}
     kept = {key for key, (_, goes) in last.items() if not goes}
     lost = set(last) - kept
-    assert fold.count_key_changes() == KeyCounts(
+    assert fold.check_and_count_key_changes() == KeyCounts(
         inserted=len(kept - before),
         updated=len(kept & before),
         deleted=len(lost & before),

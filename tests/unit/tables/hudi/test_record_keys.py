@@ -242,7 +242,7 @@ def test_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
     table(tmp_path, hoodie__table__metadata__partitions="files,bloom_filters")
     HudiFormat().create(wanted(tmp_path))
     with pytest.raises(TableUnfit, match="Bloom"):
-        HudiLocation.from_spec(wanted(tmp_path, key=None)).read_config()
+        HudiLocation.from_spec(wanted(tmp_path, key=None)).read_config_ensuring_uuid()
 
 
 def test_spark_reads_columns_by_their_types() -> None:

@@ -29,7 +29,7 @@ from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Reservations, StoredCommit
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.table_properties import AUX, HudiLocation, parse_properties
-from headgate.tables.hudi.write_configuration import KEY, require_safe_writer_settings
+from headgate.tables.hudi.write_configuration import KEY, build_safe_writer_settings
 
 COLUMNS = Struct(
     (
@@ -104,7 +104,7 @@ def test_columns_by_which_hudi_tells_rows_that_go_are_refused(tmp_path: Path, na
     form["fields"].append({"name": name, "type": "boolean"})
     place = table(tmp_path, hoodie__table__create__schema=json.dumps(form).replace(":", "\\:"))
     with pytest.raises(TableUnfit, match=name):
-        place.read_config()
+        place.read_config_ensuring_uuid()
 
 
 def landed(number: int) -> StoredCommit:
@@ -171,7 +171,7 @@ def test_a_commit_is_announced_until_it_is_kept_and_others_do_not_hide_it(tmp_pa
 def test_a_commit_that_a_former_version_announced_is_found(tmp_path: Path) -> None:
     place = table(tmp_path)
     kept = Reservations(place, SinkName("sink"))
-    kept._put_commit(kept._formerly_coming, replace(landed(1), tag=0))
+    kept._write_stored_commit(kept._formerly_coming, replace(landed(1), tag=0))
     assert kept.find_landed_commits({landed(1).instant: 1}.get) == [landed(1)]
     kept.store_landed_commit(landed(2))
     assert kept.read_announced_commits() == []
@@ -322,10 +322,10 @@ def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path)
 
 def test_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:
     place = table(tmp_path)
-    config = place.read_config()
-    assert place.read_config() == config
+    config = place.read_config_ensuring_uuid()
+    assert place.read_config_ensuring_uuid() == config
     (tmp_path / AUX / "uuid").unlink()
-    assert place.read_config().uuid != config.uuid
+    assert place.read_config_ensuring_uuid().uuid != config.uuid
 
 
 def test_who_only_reads_a_table_that_no_sink_has_filled_writes_nothing(
@@ -336,7 +336,7 @@ def test_who_only_reads_a_table_that_no_sink_has_filled_writes_nothing(
     java.load_meta_client.side_effect = OSError("no Java")
     read_only = HudiSinkTable(place, SinkName("sink"), java=lambda *_: java)
     with pytest.raises(Unreachable, match="no Java"):
-        read_only.read_without_writing()
+        read_only.read_without_storing_copy()
     monkeypatch.setattr(reader, "HudiJava", Mock())
     monkeypatch.setattr(reader, "open_table", Mock())
     assert reader.HudiReader(place, SinkName("sink")).columns()
@@ -353,7 +353,7 @@ def test_a_store_that_refuses_to_keep_the_uuid_asks_for_rights(
     refused = PermissionError("PutObject: Access Denied")
     monkeypatch.setattr(type(place.folder), "put_if_absent", Mock(side_effect=refused))
     with pytest.raises(MissingRights, match="PutObject"):
-        place.read_config()
+        place.read_config_ensuring_uuid()
 
 
 def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
         hoodie__datasource__write__partitionpath__urlencode="true",
         hoodie__table__keygenerator__type="SIMPLE",
     )
-    marking = place.read_config().marking
+    marking = place.read_config_ensuring_uuid().marking
     assert (marking.key, marking.partition_by) == ("id", ("city",))
     assert (marking.hive_style, marking.url_encoded) == (True, True)
     assert place.file_schema().partition_by == ("city",)
@@ -375,12 +375,12 @@ def test_properties_that_are_being_written_are_read_from_those_before(
     tmp_path: Path,
 ) -> None:
     place = table(tmp_path)
-    config = place.read_config()
+    config = place.read_config_ensuring_uuid()
     now = tmp_path / ".hoodie" / "hoodie.properties"
     before = now.rename(now.with_name("hoodie.properties.backup"))
-    assert place.read_config() == config
+    assert place.read_config_ensuring_uuid() == config
     now.write_text(before.read_text()[:60])
-    assert place.read_config() == config
+    assert place.read_config_ensuring_uuid() == config
 
 
 @pytest.mark.parametrize(
@@ -419,12 +419,12 @@ def test_tables_that_appends_would_have_to_heed_are_refused(
     tmp_path: Path, properties: dict[str, str], why: str
 ) -> None:
     with pytest.raises(TableUnfit, match=why):
-        table(tmp_path, **properties).read_config()
+        table(tmp_path, **properties).read_config_ensuring_uuid()
 
 
 def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(TableMissing):
-        HudiLocation.from_spec(wanted(tmp_path)).read_config()
+        HudiLocation.from_spec(wanted(tmp_path)).read_config_ensuring_uuid()
     with pytest.raises(TableMissing):
         HudiFormat().create(wanted(tmp_path, create=False))
 
@@ -448,7 +448,7 @@ def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
 )
 def test_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(HudiUnsafe):
-        require_safe_writer_settings("trips", properties)
+        build_safe_writer_settings("trips", properties)
 
 
 @pytest.mark.parametrize(
@@ -493,9 +493,9 @@ def test_settings_that_work_against_commits_are_refused_by_name(
     for with_key in (False, True):
         if keyed is None or keyed == with_key:
             with pytest.raises(HudiUnsafe, match=rf"{re.escape(key)} = {value}, but "):
-                require_safe_writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
+                build_safe_writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
         else:
-            require_safe_writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
+            build_safe_writer_settings("trips", {**LOCK, key: value}, keyed=with_key)
 
 
 def test_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
@@ -506,15 +506,15 @@ def test_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
         "hoodie.table.base.file.format": "parquet",
         "hoodie.record.merge.mode": "commit_time_ordering",
     }
-    settings = require_safe_writer_settings("trips", {**LOCK, **said}, keyed=True)
+    settings = build_safe_writer_settings("trips", {**LOCK, **said}, keyed=True)
     assert {key: settings[key] for key in said} == said
 
 
 def test_a_lock_that_hudi_names_after_the_table_s_place_needs_no_folder() -> None:
     provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
-    assert URL in require_safe_writer_settings("trips", {PROVIDER: provider, URL: "zk1"})
+    assert URL in build_safe_writer_settings("trips", {PROVIDER: provider, URL: "zk1"})
     with pytest.raises(HudiUnsafe, match=f"{URL} is not set"):
-        require_safe_writer_settings("trips", {PROVIDER: provider})
+        build_safe_writer_settings("trips", {PROVIDER: provider})
 
 
 def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
@@ -526,7 +526,7 @@ def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
 
 
 def test_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
-    settings = require_safe_writer_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
+    settings = build_safe_writer_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
     assert settings["hoodie.keep.min.commits"] == "30"
     assert settings["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
 

@@ -36,7 +36,7 @@ def test_a_table_that_may_have_been_made_is_named(
     monkeypatch.setattr(catalog, "create_table", made_unheard)
     trial = CatalogTrial(catalog, "db", "scratch")
     with pytest.raises(Unreachable, match="may have been made all the same") as found:
-        trial.create_tables_and_locate()
+        trial.create_scratch_tables()
     assert "look for db.scratch, and drop it" in str(found.value)
     assert catalog.table_exists("db.scratch")
     catalog.close()
@@ -49,7 +49,7 @@ def made(tmp_path: Path) -> Iterator[tuple[CatalogTrial, Mock]]:
     catalog = Mock(spec=BoundedRestCatalog, wraps=local, properties={})
     catalog.may_support_multi_table_commits = True
     trial = CatalogTrial(catalog, "db", "scratch")
-    trial.create_tables_and_locate()
+    trial.create_scratch_tables()
     yield trial, catalog
     local.close()
 

@@ -20,7 +20,7 @@ def unsent(
 ) -> tuple[list[list[int]], Progress | None]:
     """The offsets portion by portion, and the progress after them."""
     found = []
-    for portion in quarantine.unsent(sink).portions_since(progress):
+    for portion in quarantine.unsent(sink).unsent_rows_by_commit(progress):
         found.append(sorted(row["offset"] for row in portion.rows))
         progress = portion.upto
     return found, progress

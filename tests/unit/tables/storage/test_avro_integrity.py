@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile, read_manifest_list, write_manifest_list
 
-from headgate.tables.storage.avro_integrity import describe_avro_damage, patch_with_avro_checks
+from headgate.tables.storage.avro_integrity import check_avro_files_of, describe_avro_damage
 from headgate.tables.storage.damaged_file_error import FileDamaged
 
 LISTED = 3
@@ -40,13 +40,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def read(path: Path) -> int:
-    files = patch_with_avro_checks(patch_with_avro_checks(PyArrowFileIO()))
+    files = check_avro_files_of(check_avro_files_of(PyArrowFileIO()))
     return len(list(read_manifest_list(files.new_input(str(path)))))
 
 
 def test_a_whole_file_is_read(path: Path) -> None:
     assert read(path) == LISTED
-    assert len(patch_with_avro_checks(PyArrowFileIO()).new_input(str(path))) == path.stat().st_size
+    assert len(check_avro_files_of(PyArrowFileIO()).new_input(str(path))) == path.stat().st_size
 
 
 def test_a_file_that_is_cut_anywhere_but_between_blocks_is_refused(path: Path) -> None:

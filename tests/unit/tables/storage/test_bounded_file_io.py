@@ -26,7 +26,7 @@ from headgate.tables.storage.bounded_file_io import (
     GcsFiles,
     call_with_timeout,
 )
-from headgate.tables.storage.file_io import needs_timeouts, open_file_io, without_timeouts
+from headgate.tables.storage.file_io import needs_timeouts, open_file_io, unwrapped_file_io
 from headgate.tables.storage.object_stores import file_io_properties
 
 SOON_S = 0.05
@@ -198,14 +198,14 @@ def test_files_elsewhere_are_bounded_wherever_they_are_opened(
         opened = catalog._load_file_io({}, location)
     for files in (opened, open_file_io({}, location)):
         assert isinstance(files, BoundedFiles)
-        assert type(without_timeouts(files)) is client
+        assert type(unwrapped_file_io(files)) is client
 
 
 @pytest.mark.parametrize("location", ["s3://lake/a", "file:///lake/a", "/lake/a", None])
 def test_others_are_what_they_are(location: str | None) -> None:
     files = open_file_io({}, location)
     assert not isinstance(files, BoundedFiles)
-    assert without_timeouts(files) is files
+    assert unwrapped_file_io(files) is files
 
 
 def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
@@ -215,7 +215,7 @@ def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
         "gcs.service.host": "http://127.0.0.1:4443",
         "gcs.default-bucket-location": "EU",
     }
-    files: Any = without_timeouts(open_file_io({**told, "uri": "sqlite://"}, "gs://lake/a"))
+    files: Any = unwrapped_file_io(open_file_io({**told, "uri": "sqlite://"}, "gs://lake/a"))
     _, (arguments,) = files.fs_by_scheme("gs", "lake").__reduce__()
     assert arguments["retry_time_limit"] == timedelta(seconds=RETRIES_S)
     assert arguments["access_token"] == "token"
@@ -241,7 +241,7 @@ def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None
         "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
     }
     location = "abfss://lake@account.dfs.core.windows.net/a"
-    files: Any = without_timeouts(open_file_io(told, location))
+    files: Any = unwrapped_file_io(open_file_io(told, location))
     files.fs_by_scheme("abfss", "lake@account.dfs.core.windows.net")
     names = {name.removeprefix("adls.").replace("-", "_") for name in told} - {"py_io_impl"}
     assert set(heard) == names

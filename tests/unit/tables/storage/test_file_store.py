@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.object_store import BUCKET, ObjectStore
 
-from headgate.tables.storage.file_store import Folder, name_below, open_folder
+from headgate.tables.storage.file_store import Folder, name_relative_to, open_folder
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -73,5 +73,6 @@ def test_nobody_is_shown_what_is_not_whole_yet(tmp_path: Path) -> None:
 
 def test_an_address_is_a_name_below_the_location() -> None:
     assert (
-        name_below("s3://lake/trips", "s3://lake/trips/city=%2F/a.parquet") == "city=%2F/a.parquet"
+        name_relative_to("s3://lake/trips", "s3://lake/trips/city=%2F/a.parquet")
+        == "city=%2F/a.parquet"
     )

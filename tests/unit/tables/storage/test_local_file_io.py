@@ -11,7 +11,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from unit.operations.filled_table import FilledTable, catalog_properties
 
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.storage.file_io import without_timeouts
+from headgate.tables.storage.file_io import unwrapped_file_io
 from headgate.tables.storage.local_file_io import LocalFiles, local_file_path
 
 
@@ -32,7 +32,7 @@ def test_what_describes_a_table_is_read_and_rows_and_writes_go_by_pyarrow(
     assert isinstance(table.io, LocalFiles)
     assert "files" not in vars(table.io), "nothing was opened that brings pandas"
     assert table.scan().to_arrow().num_rows == 2
-    assert isinstance(without_timeouts(table.io), PyArrowFileIO)
+    assert isinstance(unwrapped_file_io(table.io), PyArrowFileIO)
     with table.transaction() as transaction:
         transaction.set_properties({"by": "an operator"})
     assert looking(tmp_path).load_table("db.trips").properties["by"] == "an operator"

@@ -11,7 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.tables.storage.damaged_file_error import FileDamaged
-from headgate.tables.storage.parquet_integrity import footer_size, read_row_count, telling_damage
+from headgate.tables.storage.parquet_integrity import (
+    footer_size,
+    read_batches_detecting_damage,
+    read_row_count,
+)
 
 ROWS = 1_000
 
@@ -50,9 +54,9 @@ def test_an_error_of_reading_is_damage_only_if_the_bytes_are_damaged(whole: byte
 
     spoilt = _zeroed(whole, 4)
     with pytest.raises(FileDamaged, match="a is damaged"):
-        list(telling_damage("a", fails, lambda: spoilt))
+        list(read_batches_detecting_damage("a", fails, lambda: spoilt))
     with pytest.raises(OSError, match="did not answer"):
-        list(telling_damage("a", fails, lambda: whole))
+        list(read_batches_detecting_damage("a", fails, lambda: whole))
 
 
 def _zeroed(whole: bytes, begin: int) -> bytes:

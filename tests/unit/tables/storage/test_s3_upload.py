@@ -146,7 +146,7 @@ def test_an_object_that_failed_waits_for_no_store_that_does_not_end_its_upload(
     given_up.write(bytes(PART_BYTES + 1))
     given_up.abort()
     store.answers.set()
-    given_up.abort_later().result()
+    given_up.abort_in_background().result()
     assert "complete" not in store.called
 
 
@@ -156,8 +156,8 @@ def test_of_many_objects_that_are_given_up_those_that_have_not_begun_never_do() 
     streams = [uploading(store) for _ in range(100)]
     for stream in streams:
         stream.write(b"small")
-        stream.close_later()
-    given_up = [stream.abort_later() for stream in streams]
+        stream.close_in_background()
+    given_up = [stream.abort_in_background() for stream in streams]
     store.answers.set()
     for ending in given_up:
         ending.result()

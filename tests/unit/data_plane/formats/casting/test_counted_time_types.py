@@ -11,7 +11,7 @@ from unit.data_plane.formats import avro_worlds
 from unit.data_plane.formats.json_tables import plain_rows
 
 from headgate.data_plane.formats.avro.format import AvroRecords
-from headgate.data_plane.formats.casting.counted_time_types import Counted, counted_type
+from headgate.data_plane.formats.casting.counted_time_types import Counted, debezium_time_type
 from headgate.data_plane.formats.connect.format import ConnectJsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
 
@@ -100,12 +100,12 @@ def test_what_is_none_of_the_columns_times_is_a_bad_record(
 
 def test_other_names_say_nothing_of_numbers() -> None:
     for name in ("", "MicroTime", "io.debezium.time.Interval", "io.debezium.data.Enum"):
-        assert counted_type(name) is None
+        assert debezium_time_type(name) is None
 
 
 @pytest.mark.parametrize("name", ["Year", "MicroDuration", "NanoDuration"])
 def test_a_year_or_a_duration_is_no_moment(name: str) -> None:
-    kind = counted_type(f"io.debezium.time.{name}")
+    kind = debezium_time_type(f"io.debezium.time.{name}")
     assert kind is not None
     assert not any(
         kind.can_become(target) for target in (pa.date32(), pa.time64("us"), pa.timestamp("us"))
@@ -114,7 +114,7 @@ def test_a_year_or_a_duration_is_no_moment(name: str) -> None:
 
 def test_the_type_comes_through_arrows_messages() -> None:
     for name in ("MicroTime", "NanoTimestamp", "Date"):
-        kind = counted_type(f"io.debezium.time.{name}")
+        kind = debezium_time_type(f"io.debezium.time.{name}")
         assert isinstance(kind, Counted)
         again = Counted.__arrow_ext_deserialize__(pa.int64(), kind.__arrow_ext_serialize__())
         assert (again.unit, again.of_day) == (kind.unit, kind.of_day)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pyarrow as pa
 import pytest
 
-from headgate.data_plane.formats.casting.exact_casts import cast, numbers_to_text
+from headgate.data_plane.formats.casting.exact_casts import cast, numbers_and_booleans_to_text
 
 HALFWAY = Fraction(1) + Fraction(1, 1 << 24)
 """Between two floats: the nearest double of anything near it is exactly it."""
@@ -41,7 +41,7 @@ def test_a_decimal_is_written_with_the_fewest_digits_and_no_exponent(
     number: str, text: str
 ) -> None:
     values = pa.array([Decimal(number), None], pa.decimal128(38, 10))
-    assert numbers_to_text(values).to_pylist() == [text, None]
+    assert numbers_and_booleans_to_text(values).to_pylist() == [text, None]
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def _with_rule(dice: random.Random, field: pa.Field) -> pa.Field:
 
 
 def _ruled_value(dice: random.Random, field: pa.Field, oddity: float) -> str:
-    if column_options.is_read_as_text(field):
+    if column_options.has_as_text_option(field):
         return _any(dice, oddity, 2)
     day = dice.randrange(86_400) if kinds.is_time(field.type) else dice.randrange(-(10**9), 10**9)
     unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[column_options.unit_of(field)]

@@ -212,12 +212,12 @@ def test_what_was_learned_of_bad_records_is_forgotten_with_them() -> None:
         )
 
     assert apart(b"{broken").refused == {100: ""}
-    assert not watch.is_watching
+    assert not watch.has_seen_bad_values
     assert apart(good[0].replace(b"true", b'"yes"')).refused == {100: "ok"}
-    assert watch.is_watching
+    assert watch.has_seen_bad_values
     assert apart(good[0].replace(b":7", b":7.5")).refused == {100: "small"}
     assert apart().refused == {}
-    assert not watch.is_watching
+    assert not watch.has_seen_bad_values
 
 
 def test_a_new_spelling_is_learned_where_there_are_too_many_to_be_bad() -> None:

@@ -10,7 +10,7 @@ from unit.data_plane.formats.json_tables import decoded, document, one_column, r
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.format_registry import create_record_format
-from headgate.data_plane.formats.json.columns import decode_block
+from headgate.data_plane.formats.json.columns import decode_block_or_raise
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.native.byte_arrays import Packed
@@ -131,7 +131,7 @@ def test_few_long_records_leave_nothing_of_the_parser_behind() -> None:
     """Rows that wait for their file are counted by their size: nothing else may wait with them."""
     values = Packed.from_values([document(f'"{"x" * 1_000}"') for _ in range(1_000)])
     before = pa.total_allocated_bytes()
-    rows = decode_block(values, one_column("string"), {})
+    rows = decode_block_or_raise(values, one_column("string"), {})
     assert rows.nbytes > 1_000_000
     assert pa.total_allocated_bytes() - before >= rows.nbytes
 

@@ -66,7 +66,7 @@ def test_what_the_fast_path_takes_the_slow_one_takes_alike(column: str, text: st
     spelling: columns.Spelling = {}
     columns.learn_number_or_text(spelling, schema.field(0), record["v"])
     try:
-        fast = columns.decode_block(Packed.from_values([document(text)]), schema, spelling)
+        fast = columns.decode_block_or_raise(Packed.from_values([document(text)]), schema, spelling)
     except Unfit:
         return
     assert _shown(fast) == _shown(_slowly(record, schema))
@@ -85,7 +85,9 @@ def test_what_the_slow_path_refuses_the_fast_one_refuses(column: str, text: str)
         ambiguous = pa.types.is_temporal(COLUMNS[column]) or pa.types.is_decimal(COLUMNS[column])
         for spelling in ({}, {".v": True}, {".v": False}) if ambiguous else ({},):
             with pytest.raises(Unfit):
-                columns.decode_block(Packed.from_values([document(text)]), schema, spelling)
+                columns.decode_block_or_raise(
+                    Packed.from_values([document(text)]), schema, spelling
+                )
 
 
 def _slowly(record: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -48,7 +48,7 @@ def judged(local: LocalCatalog, paths: list[Path]) -> Condemned:
 def test_what_was_condemned_goes(local: LocalCatalog) -> None:
     paths = files(local, 200)
     waiting = judged(local, paths)
-    waiting.delete_within_time(local.catalog.load_table(NAME))
+    waiting.delete_unreferenced_for_seconds(local.catalog.load_table(NAME))
     assert not any(path.exists() for path in paths)
     assert not waiting.has_files
 
@@ -62,10 +62,10 @@ def test_of_a_table_created_anew_nothing_goes(
     schema = local.catalog.load_table(NAME).schema()
     local.catalog.drop_table(NAME)
     anew = local.catalog.create_table(NAME, schema)
-    waiting.delete_within_time(anew)
+    waiting.delete_unreferenced_for_seconds(anew)
     assert "another one now; 3 files" in caplog.text
     assert not waiting.has_files
-    waiting.delete_within_time(anew)
+    waiting.delete_unreferenced_for_seconds(anew)
     assert all(path.exists() for path in paths)
 
 
@@ -78,12 +78,12 @@ def test_deleting_takes_so_long_and_goes_on_the_next_time(
     passing = iter(range(0, 1_000, 3))
     monkeypatch.setattr(files_to_delete, "boottime_s", lambda: float(next(passing)))
     table = local.catalog.load_table(NAME)
-    waiting.delete_within_time(table)
+    waiting.delete_unreferenced_for_seconds(table)
     left = [path for path in paths if path.exists()]
     assert left
     assert waiting.has_files
     for _ in paths:
-        waiting.delete_within_time(table)
+        waiting.delete_unreferenced_for_seconds(table)
     assert not waiting.has_files
     assert not any(path.exists() for path in paths)
 
@@ -98,7 +98,7 @@ def test_a_file_that_waits_is_kept_by_what_refers_to_it_before_others_join_it(
     table = local.catalog.load_table(NAME)
     table.add_files([f"file://{first}"])
     waiting.add([f"file://{other}"], table.metadata)
-    waiting.delete_within_time(table)
+    waiting.delete_unreferenced_for_seconds(table)
     assert first.exists()
     assert not other.exists()
 

@@ -189,7 +189,7 @@ def test_it_is_tried_again_on_the_table_as_it_is_then(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody takes the sequence number that the copy was to have."""
-    right = snapshot_removal._copy_snapshot
+    right = snapshot_removal._snapshot_of_same_files
 
     def copied(snapshot: Snapshot, metadata: TableMetadata) -> Snapshot:
         if not overtaken:
@@ -198,7 +198,7 @@ def test_it_is_tried_again_on_the_table_as_it_is_then(
         return right(snapshot, metadata)
 
     overtaken: list[int] = []
-    monkeypatch.setattr(snapshot_removal, "_copy_snapshot", copied)
+    monkeypatch.setattr(snapshot_removal, "_snapshot_of_same_files", copied)
 
     def its_own() -> None:
         desk.its_own = True
@@ -217,7 +217,7 @@ def test_the_copy_is_younger_than_all_that_the_table_has(
     last_ms = desk.read.metadata.last_updated_ms
     wall_s = last_ms / 1_000 + (-3_600 if clock == "behind" else 3_600)
     monkeypatch.setattr(snapshot_removal.time, "time", lambda: wall_s)
-    at_ms = snapshot_removal._copy_snapshot(desk.due[0], desk.read.metadata).timestamp_ms
+    at_ms = snapshot_removal._snapshot_of_same_files(desk.due[0], desk.read.metadata).timestamp_ms
     assert at_ms == max(last_ms, int(wall_s * 1_000))
 
 

@@ -268,7 +268,7 @@ def test_key_7_a_merge_that_fails_leaves_the_runs(
 
     table = Table(8)
     index = KeyIndex(10**7, table.dead_of, folder=str(tmp_path))
-    monkeypatch.setattr(key_runs, "merge_stored_runs", no_room)
+    monkeypatch.setattr(key_runs, "merge_live_rows_of_stored_runs", no_room)
     while not index._merge:
         index.add_file(*table.add(500))
     end_merge(index)

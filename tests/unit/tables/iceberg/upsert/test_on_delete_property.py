@@ -25,9 +25,9 @@ AT, OTHER = TopicPartition("a", 0), TopicPartition("a", 12)
 def test_key_13_a_choice_is_read_as_it_was_written() -> None:
     removing = DeleteChoice.from_property(None)
     assert removing == DeleteChoice(None, Offsets())
-    marking = removing.changed_to(7, Offsets({AT: 5, OTHER: 3}))
+    marking = removing.with_column_from_offsets(7, Offsets({AT: 5, OTHER: 3}))
     assert DeleteChoice.from_property(marking.property_text) == marking
-    again = marking.changed_to(None, Offsets({AT: 2, OTHER: 9}))
+    again = marking.with_column_from_offsets(None, Offsets({AT: 2, OTHER: 9}))
     assert again == DeleteChoice(None, Offsets({AT: 5, OTHER: 9}))
     assert DeleteChoice.from_property(DeleteChoice(7).property_text) == DeleteChoice(7)
 
@@ -37,7 +37,7 @@ def test_key_13_with_more_offsets_than_a_property_holds_every_delete_is_doubtful
     stored = DeleteChoice.from_property(DeleteChoice(7, many).property_text)
     assert stored == DeleteChoice(7, None)
     assert len(stored.property_text) < 100
-    assert stored.changed_to(None, many) == DeleteChoice(None, None)
+    assert stored.with_column_from_offsets(None, many) == DeleteChoice(None, None)
 
 
 def test_key_13_a_filled_table_keeps_its_choice_also_over_a_renamed_column() -> None:
