@@ -85,6 +85,7 @@ def test_a_commit_whose_answer_is_lost_decides_nothing(
         catalog.create_namespace_if_not_exists("db")
     lying_proxy.lie = lie
     exit_code, found = report(tmp_path, properties)
+    assert "claim" in found, found
     assert (found["claim"]["code"], found["verdict"]["state"], exit_code) == (
         "HG-401",
         "unchecked",
