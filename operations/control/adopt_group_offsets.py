@@ -71,22 +71,17 @@ def _read_offsets_by_sink_partition(
 ) -> dict[TopicPartition, int]:
     """Return the group's offsets by the sink's partitions, as far as it has some.
 
-    Raises ``ConfigurationError`` for a map without an effect, and for two partitions of the sink
-    that are the same one of the group: one of them would begin at its log's begin.
+    What a map names as the old one is not the partition that has its name now. Raises
+    ``ConfigurationError`` for a map without an effect.
     """
     renamed = {text: _group_partition_by_sink_partition(text, sink_partitions) for text in maps}
-    group_partition_of = {at: at for at in sink_partitions}
+    former = {old for old_names in renamed.values() for old in old_names.values()}
+    group_partition_of = {at: at for at in sink_partitions if at not in former}
     for old_names in renamed.values():
         group_partition_of |= old_names
-    asked: dict[TopicPartition, TopicPartition] = {}
-    for at, old in sorted(group_partition_of.items()):
-        if (other := asked.setdefault(old, at)) != at:
-            raise ConfigurationError(
-                f"{other} and {at} are both {old} of the group",
-                "--map says also what the other one was called there",
-            )
+    asked = set(group_partition_of.values())
     found = read_group_offsets(with_log_silenced(kafka), group, asked, ANSWER_S_MAX)
-    offsets = {asked[old]: offset for old, offset in found.items()}
+    offsets = {at: found[old] for at, old in group_partition_of.items() if old in found}
     for text, old_names in renamed.items():
         if not old_names.keys() & offsets.keys():
             named = text.partition("=")[0]
