@@ -69,6 +69,8 @@ _HADOOP = {
     "fs.s3a.endpoint": "s3.endpoint",
     "fs.s3a.endpoint.region": "s3.region",
 }
+_OPTIONS_OF_LIBPQ = frozenset({"sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout"})
+"""Those that mean the same to Java's driver and to psycopg2."""
 _SQLITE = re.compile(r"jdbc:sqlite:(?:file:)?(.*?)(?:\?.*)?")
 
 
@@ -179,11 +181,20 @@ def _fill_jdbc_uri(report: Report) -> None:
         )
     host = rest.netloc.rpartition("@")[2]
     at = f"{login}@{host}" if login else host
-    kept = urlencode({k: v for k, v in options.items() if k in ("sslmode", "connect_timeout")})
+    kept = urlencode({k: v for k, v in options.items() if k in _OPTIONS_OF_LIBPQ})
     properties["uri"] = f"postgresql+psycopg2://{at}{rest.path}" + (f"?{kept}" if kept else "")
+    if others := sorted(options.keys() - _OPTIONS_OF_LIBPQ):
+        report.note_to_add_by_hand(
+            "iceberg.catalog.uri",
+            f"catalog.properties.uri has none of these options of Java's driver: "
+            f"{', '.join(others)}; psycopg2 has other names for some",
+        )
     report.note_kept("iceberg.catalog.uri", "catalog.properties.uri, as SQLAlchemy writes it")
     for name in ("user", "password"):
         report.note_kept(f"iceberg.catalog.jdbc.{name}", "part of catalog.properties.uri")
+    for variable, key in report.variables.items():
+        if key.startswith("iceberg.catalog.jdbc."):
+            report.variables[variable] = f"{key}, percent-encoded: %40 for @"
 
 
 def _fill_store_from_hadoop_keys(report: Report) -> None:

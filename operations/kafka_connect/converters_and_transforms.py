@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from headgate.operations.kafka_connect.translation_report import Report, Verdict
 
@@ -24,6 +24,7 @@ _REGISTRY = {
     "ssl.ca.location": "registry.ssl.ca.location",
 }
 _GLUE = {"region": "glue.region", "endpoint": "glue.endpoint"}
+_OF_CONVERTER = "value.converter."
 _OF_JAVA = "how Java's converter makes its values; columns decide here"
 _CONVERTER_NOT_NEEDED = (
     *("auto.register.schemas", "use.latest.version", "enhanced.avro.schema.support"),
@@ -77,12 +78,11 @@ def fill_format_of_converters(report: Report) -> None:
 
 def _find_and_note_format(report: Report, converter: str, name: str) -> str | None:
     if name == "JsonConverter" and ".json." in converter:
-        with_schemas = (
-            report.connector_or_worker_value("value.converter.schemas.enable").lower() != "false"
-        )
-        form = "connect-json" if with_schemas else "json"
-        if "value.converter.schemas.enable" in report.keys:
-            report.note_kept("value.converter.schemas.enable", f'format.type = "{form}"')
+        key = "value.converter.schemas.enable"
+        settings = _settings_of_value_converter(report)
+        form = "json" if settings.get(key, "").strip().lower() == "false" else "connect-json"
+        if key in settings:
+            report.note_kept(key, f'format.type = "{form}"')
         return form
     if converter.startswith("io.apicurio."):
         return _APICURIO.get(name)
@@ -93,13 +93,18 @@ def _find_and_note_format(report: Report, converter: str, name: str) -> str | No
     return None
 
 
+def _settings_of_value_converter(report: Report) -> Mapping[str, str]:
+    """Return the converter's settings: Connect takes all from where the converter itself stands."""
+    counting = report.keys if report.connector_value("value.converter") else report.worker
+    return {key: value for key, value in counting.items() if key.startswith(_OF_CONVERTER)}
+
+
 def _fill_converter_options(report: Report, form: str) -> None:
-    prefix = "value.converter."
-    shared = {k: v for k, v in report.worker.items() if k.startswith(prefix)}
-    for key, value in {**shared, **report.keys}.items():
-        if not key.startswith(prefix) or key in report.fates:
+    settings = _settings_of_value_converter(report)
+    for key, value in settings.items():
+        if key in report.fates:
             continue
-        name = key.removeprefix(prefix)
+        name = key.removeprefix(_OF_CONVERTER)
         inner = name.removeprefix("schema.registry.")
         options = report.ensure_section("format", "options") if form.endswith("-registry") else {}
         if name == "apicurio.registry.url":
@@ -126,6 +131,8 @@ def _fill_converter_options(report: Report, form: str) -> None:
             )
         else:
             report.note_dropped((key,), _OF_JAVA)
+    others = (key for key in report.keys if key.startswith(_OF_CONVERTER) and key not in settings)
+    report.note_dropped(others, "without effect: Connect takes all where value.converter stands")
 
 
 # ------------------------------------------------------------------------------------- transforms
@@ -220,8 +227,8 @@ def translate_transforms(report: Report) -> None:
 
 
 def _verdict_of_other_transform_keys(of_type: Verdict) -> Verdict:
-    """Return the verdict of a transform's other keys: one refusal says enough."""
-    return Verdict.NOT_NEEDED if of_type is Verdict.REFUSED else of_type
+    """Return the verdict of a transform's other keys: one that asks for a person says enough."""
+    return Verdict.KEPT if of_type is Verdict.KEPT else Verdict.NOT_NEEDED
 
 
 def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> None:
@@ -239,7 +246,11 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
     elif kind == "InsertField" and not report.connector_value(f"{prefix}static.field"):
         _fill_inserted_columns(report, prefix)
     elif kind == "ReplaceField" and _is_harmless_replace_field(report, prefix):
-        report.note_dropped((key,), "a field without a column is ignored")
+        report.note_to_add_by_hand(
+            key,
+            "a field without a column is ignored; if the table has a column of one that is taken "
+            "out here, name the other columns in [[table.columns]]",
+        )
     elif kind in _COUNTERPART:
         report.note_refused(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
     else:

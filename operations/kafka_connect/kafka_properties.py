@@ -73,10 +73,16 @@ class _ClientKey(NamedTuple):
 
 def _collect_client_keys(report: Report) -> dict[str, _ClientKey]:
     """Return the reading client's keys by Kafka's names, and note overridden ones as dropped."""
-    found: dict[str, _ClientKey] = {}
+    found = {
+        key: _ClientKey(key, value)
+        for key, value in report.worker.items()
+        if key.startswith(_OF_WORKER)
+    }
     for key, value in report.worker.items():
         inner = key.removeprefix("consumer.")
-        if inner != key or key.startswith(_OF_WORKER):
+        if inner != key:
+            if before := found.get(inner):
+                report.note_dropped((before.key,), f"{key} says it for the reading client")
             found[inner] = _ClientKey(key, value)
     for prefix in reversed(_SOURCES):
         for key, value in report.keys.items():

@@ -68,6 +68,15 @@ def test_what_the_worker_says_counts_where_the_connector_is_silent() -> None:
     assert at(sink, "kafka") == {"bootstrap.servers": "b:9092", "fetch.min.bytes": "7"}
 
 
+@pytest.mark.parametrize("first", ["reader", "worker"])
+def test_what_the_worker_says_of_its_consumers_counts_in_any_line(first: str) -> None:
+    own = ("consumer.security.protocol", "SASL_SSL")
+    lines = [own, ("security.protocol", "PLAINTEXT")]
+    sink = one(worker=dict(lines if first == "reader" else reversed(lines)))
+    assert at(sink, "kafka", "security.protocol") == "SASL_SSL"
+    assert verdict(sink, "security.protocol") is Verdict.NOT_NEEDED
+
+
 def test_without_the_worker_s_file_it_says_what_only_that_has() -> None:
     gone = {"value.converter": "-", "iceberg.kafka.bootstrap.servers": "-"}
     sink = one(gone)
@@ -94,6 +103,45 @@ def test_a_converter_is_a_format(converter: str, form: str) -> None:
 
 def test_json_with_schemas_is_another_format_and_the_default() -> None:
     assert at(one({"value.converter.schemas.enable": "-"}), "format", "type") == "connect-json"
+
+
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+AVRO = "io.confluent.connect.avro.AvroConverter"
+ENVELOPES, REGISTRY = "value.converter.schemas.enable", "value.converter.schema.registry.url"
+
+
+@pytest.mark.parametrize(
+    ("of_connector", "of_worker", "form"),
+    [
+        (JSON, {"value.converter": JSON, ENVELOPES: "false"}, "connect-json"),
+        (JSON, {ENVELOPES: "false"}, "connect-json"),
+        ("-", {"value.converter": JSON, ENVELOPES: "false"}, "json"),
+    ],
+)
+def test_a_converter_s_settings_stand_where_the_converter_stands(
+    of_connector: str, of_worker: dict[str, str], form: str
+) -> None:
+    sink = one({"value.converter": of_connector, ENVELOPES: "-"}, of_worker)
+    assert at(sink, "format", "type") == form
+
+
+def test_settings_of_the_connector_beside_the_worker_s_converter_have_no_effect() -> None:
+    more = {"value.converter": "-", ENVELOPES: "false"}
+    sink = one(more, {"value.converter": JSON})
+    assert at(sink, "format", "type") == "connect-json"
+    fate = next(fate for fate in sink.fates if fate.key == ENVELOPES)
+    assert fate.verdict is Verdict.NOT_NEEDED
+    assert "without effect" in fate.text
+
+
+def test_the_registry_is_that_of_the_converter_that_counts() -> None:
+    worker = {"value.converter": AVRO, REGISTRY: "http://of-worker"}
+    own = {"value.converter": AVRO, REGISTRY: "http://own", ENVELOPES: "-"}
+    assert at(one(own, worker), "format", "options") == {"registry.url": "http://own"}
+    sink = one({**own, "value.converter": "-"}, worker)
+    assert at(sink, "format", "options") == {"registry.url": "http://of-worker"}
+    sink = one({**own, REGISTRY: "-"}, worker)
+    assert "registry.url" not in str(sink.document["format"])
 
 
 def test_a_converter_of_glue_says_where_glue_is_and_which_role_it_takes() -> None:
@@ -167,6 +215,37 @@ def test_a_sql_catalog_gets_the_address_that_python_takes() -> None:
     )
     uri = at(sink, "catalog", "properties", "uri")
     assert uri == "postgresql+psycopg2://me:${env:CATALOG_PASSWORD}@db:5432/lake"
+
+
+def test_a_password_in_an_address_is_said_to_be_percent_encoded() -> None:
+    sink = one(
+        {
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.catalog.uri": "jdbc:postgresql://db/lake?sslmode=verify-full&sslrootcert=/ca",
+            "iceberg.catalog.jdbc.user": "${env:DB_USER}",
+            "iceberg.catalog.jdbc.password": "p@s",
+        }
+    )
+    assert at(sink, "catalog", "properties", "uri") == (
+        "postgresql+psycopg2://${env:DB_USER}:${env:CATALOG_PASSWORD}@db/lake"
+        "?sslmode=verify-full&sslrootcert=%2Fca"
+    )
+    for name in ("DB_USER", "CATALOG_PASSWORD"):
+        assert "percent-encoded" in sink.variables[name]
+    assert not sink.fates_to_add_by_hand
+
+
+def test_options_of_java_s_driver_that_are_not_carried_over_are_named() -> None:
+    """Without them the catalog's tables would be looked for elsewhere, perhaps unencrypted."""
+    sink = one(
+        {
+            "iceberg.catalog.type": "jdbc",
+            "iceberg.catalog.uri": "jdbc:postgresql://db/lake?currentSchema=lake&ssl=true&user=me",
+        }
+    )
+    (fate,) = sink.fates_to_add_by_hand
+    assert fate.key == "iceberg.catalog.uri"
+    assert "currentSchema, ssl" in fate.text
 
 
 @pytest.mark.parametrize("kind", ["hadoop", "nessie", "dynamodb", "bigquery", "strange"])
@@ -272,22 +351,25 @@ _ROUTED = {"iceberg.tables.dynamic-enabled": "true", "iceberg.tables.route-field
 @pytest.mark.parametrize(
     ("more", "fate"),
     [
-        ({}, Verdict.NOT_NEEDED),
-        (_ROUTED, Verdict.NOT_NEEDED),
-        ({"iceberg.tables.auto-create-enabled": "true"}, Verdict.NOT_NEEDED),
+        ({}, Verdict.MISSING),
+        (_ROUTED, Verdict.MISSING),
+        ({"iceberg.tables.auto-create-enabled": "true"}, Verdict.MISSING),
         ({"iceberg.tables.auto-create-enabled": "true", **_ROUTED}, Verdict.REFUSED),
         ({"iceberg.tables.evolve-schema-enabled": "true"}, Verdict.REFUSED),
     ],
 )
-def test_a_field_that_is_taken_out_comes_into_no_column_that_the_sink_makes(
+def test_a_field_that_is_taken_out_comes_into_no_column_unsaid(
     more: dict[str, str], fate: Verdict
 ) -> None:
+    """The sink makes no column of it, and a table that is there may have one."""
     transform = {
         "transforms": "hide",
         "transforms.hide.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
         "transforms.hide.exclude": "ssn",
     }
-    assert verdict(one({**transform, **more}), "transforms.hide.type") is fate
+    sink = one({**transform, **more})
+    assert verdict(sink, "transforms.hide.type") is fate
+    assert verdict(sink, "transforms.hide.exclude") is Verdict.NOT_NEEDED
 
 
 @pytest.mark.parametrize(
