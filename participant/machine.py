@@ -13,7 +13,7 @@ starts, or whose log lost its end, owns its partitions without positions until a
 them.
 
 Here stands what is done with each input, and what is due after it. ``batches`` holds what is read
-and not announced, ``settlements`` what the coordinator said and what was said to it,
+and not announced, ``heard_coordinator`` what the coordinator said and what was said to it,
 ``schema_proposals`` what is asked of it. The rules are named where they live.
 """
 

@@ -25,7 +25,7 @@ class WokenThread:
     """Calls ``work`` when it is woken; again soon when that returns ``False``.
 
     It starts when it is created. ``work`` asks ``is_ending`` where it waits; ``at_end`` is called
-    once, in the thread, when it is closed in the middle of nothing.
+    once, in the thread, when it is closed, and never in the middle of ``work``.
     """
 
     def __init__(

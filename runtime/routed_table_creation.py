@@ -55,7 +55,8 @@ class TableMaker:
     """Creates tables. One that cannot be created does not block the others.
 
     ``filled`` asks the ledger which tables it has filled: none of these is created again
-    (LEDGER-2). One coordinator uses it; several of its threads may call ``wanted`` at once.
+    (LEDGER-2). One coordinator uses it; several of its threads may call
+    ``create_requested_or_why_not`` at once.
     """
 
     def __init__(

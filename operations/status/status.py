@@ -228,7 +228,10 @@ def _lag_ages_by_topic(
 
 
 def read_offsets(settings: SinkSettings) -> OffsetsReport:
-    """Return the stored next offsets next to the source's logs. Raises as ``read_status``."""
+    """Return the stored next offsets next to the source's logs.
+
+    Raises as ``read_status``, and ``TableMissing`` before the first start has created the table.
+    """
     notes = _Notes(settings.redact)
     with open_tables_for_reading(settings) as tables:
         history = tables.reader.history()

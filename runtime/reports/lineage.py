@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
@@ -70,16 +70,15 @@ def read_commits_of_coordinator_life(
         view.uuid,
         own,
         older[-1] if older else None,
-        tuple(
-            _output_tables(settings, view, names_of_columns, own[-1].snapshot_id if own else None)
-        ),
+        tuple(_output_tables(settings, view, names_of_columns)),
     )
 
 
 def _output_tables(
-    settings: SinkSettings, view: TableView, columns: Sequence[str], snapshot_id: int | None
+    settings: SinkSettings, view: TableView, columns: Sequence[str]
 ) -> list[OutputTable]:
-    own = OutputTable(view.table, view.location, _output_columns_of(settings, columns), snapshot_id)
+    """Return the tables, the primary one first."""
+    own = OutputTable(view.table, view.location, _output_columns_of(settings, columns))
     filled = [OutputTable(name) for name in sorted(view.filled)[:_OUTPUTS_MAX]]
     aside = settings.quarantine.table if settings.quarantine.keeps_rejected_records else ""
     others = [each for each in filled if each.name not in (aside, view.table)]
@@ -190,6 +189,8 @@ class Lineage:
             commits=len(new),
         )
         told = self._report_of_commit(read, newest, brought, code)
+        if kind is not Kind.RUNNING:
+            told = replace(told, time_ms=wall_ms())
         if not self._try_send_event(kind, self._lineage_run_of_commit(read, newest), told):
             return False
         self._told = int(newest.record.transaction.number)
@@ -244,10 +245,11 @@ class Lineage:
         offsets: dict[str, dict[int, int]] = {}
         for at, offset in commit.record.offsets.items():
             offsets.setdefault(at.topic, {})[at.partition] = offset
+        primary, *others = read.outputs
         return LineageReport(
-            time_ms=commit.committed_ms if not code else wall_ms(),
+            time_ms=commit.committed_ms,
             topics=tuple(sorted(commit.record.topic_ids)),
-            outputs=read.outputs,
+            outputs=(replace(primary, snapshot_id=commit.snapshot_id), *others),
             brought=brought,
             transaction=str(commit.record.transaction),
             offsets=offsets,
