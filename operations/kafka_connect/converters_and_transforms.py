@@ -248,8 +248,8 @@ def _translate_transform(report: Report, prefix: str, kind: str, side: str) -> N
     elif kind == "ReplaceField" and _is_harmless_replace_field(report, prefix):
         report.note_to_add_by_hand(
             key,
-            "a field without a column is ignored; if the table has a column of one that is taken "
-            "out here, name the other columns in [[table.columns]]",
+            "a field without a column is ignored; a column of one that is taken out here would be "
+            "filled: drop it, or give it another source in [[table.columns]] (from)",
         )
     elif kind in _COUNTERPART:
         report.note_refused(key, f"its counterpart has to be written by hand: {_COUNTERPART[kind]}")
