@@ -162,7 +162,11 @@ class CoordinatorDriver(MachineDriver[State, Input, Action]):
         """
         log = LogTurn.UNREADABLE
         adopted = self._adopted  # stays there: another thread may just set a newer one
-        if adopted and self.state.phase in (Phase.OPEN, Phase.FOLLOWING):
+        if (
+            adopted is not None
+            and adopted is not self.state.settings
+            and self.state.phase in (Phase.OPEN, Phase.FOLLOWING)
+        ):
             self.state = replace(self.state, settings=adopted)
         try:
             if self._listener.behind:

@@ -108,21 +108,14 @@ def require_writable_location(location: str) -> None:
             "choose another warehouse or table.location",
         )
     for place in (folder, folder / "data", folder / "metadata"):
-        nearest = next(p for p in (place, *place.parents) if _is_found(p))
+        # ``Path.exists`` raises where this user may not search a folder.
+        nearest = next(p for p in (place, *place.parents) if os.path.exists(p))  # noqa: PTH110
         if not nearest.is_dir() or not is_writable(nearest):
             raise MissingRights(
                 f"files cannot be written under {place}: {nearest} "
                 f"{'may not be written' if nearest.is_dir() else 'is not a folder'}",
                 "grant write access, or choose another location",
             )
-
-
-def _is_found(path: Path) -> bool:
-    """Return whether the path is there for this user, who may not search every folder."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
 
 
 def require_writable_sqlite_catalog(catalog: CatalogSettings) -> None:

@@ -3,15 +3,17 @@ SUSPEND-6)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from headgate.config.multi_table_settings import TablesSettings
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import (
     ConfigurationError,
+    HeadgateError,
     ReplayRefused,
     ReplayUnfit,
     WriteFailed,
@@ -30,6 +32,29 @@ from headgate.control_protocol.table_format import LoadedReader, Use
 from headgate.runtime.routed_table_creation import TableMaker
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.concurrent_secondary_tables import SecondaryTables
+
+_Result = TypeVar("_Result")
+
+
+def call_for_tables(
+    names: Collection[str],
+    all_names: Callable[[], Iterable[str]],
+    call: Callable[[str], _Result],
+    result_of_failure: Callable[[str, str], _Result],
+) -> tuple[_Result, ...]:
+    """Return each table's result; without ``names``, of all, where one that fails stops no other.
+
+    ``result_of_failure`` takes its name, and why. Raises what a call for a named table raises.
+    """
+    if names:
+        return tuple(map(call, sorted(names)))
+    results = []
+    for name in all_names():
+        try:
+            results.append(call(name))
+        except HeadgateError as error:
+            results.append(result_of_failure(name, str(error)))
+    return tuple(results)
 
 
 class FilledTables:

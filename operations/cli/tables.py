@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NoReturn
 
@@ -59,38 +59,27 @@ def resume_and_report(
         if not resumed:
             click.echo("resuming already: headgate tables SINK says when they are open")
         return 0
+    require: Callable[[SinkSettings, Sequence[str]], object]
+    give: Callable[[SinkSettings, Sequence[str]], Sequence[ReplayedTable | RewrittenTable]]
     if afterwards is Afterwards.REPLAY:
-        from headgate.operations.many_tables.replay_quarantined import (
-            replay_tables,
-            require_replayable,
-        )
+        from headgate.operations.many_tables import replay_quarantined
 
-        require_replayable(settings, names)
-        _report_resumed(resume_and_wait_until_open(settings, names))
-        given = replay_tables(settings, names)
-        return _echo_each_result(settings, "replayed", given, "nothing waits in the quarantine")
-    from headgate.operations.many_tables.rewrite_expired_commits import (
-        require_rewritable_by_coordinates,
-        rewrite_expired_commits_of_tables,
-    )
+        require, give = replay_quarantined.require_replayable, replay_quarantined.replay_tables
+        label, text_if_none = "replayed", "nothing waits in the quarantine"
+    else:
+        from headgate.operations.many_tables import rewrite_expired_commits
 
-    require_rewritable_by_coordinates(settings, names)
+        require = rewrite_expired_commits.require_rewritable_by_coordinates
+        give = rewrite_expired_commits.rewrite_expired_commits_of_tables
+        label, text_if_none = "reread", "nothing has expired"
+    require(settings, names)
     _report_resumed(resume_and_wait_until_open(settings, names))
-    written = rewrite_expired_commits_of_tables(settings, names)
-    return _echo_each_result(settings, "reread", written, "nothing has expired")
+    results = give(settings, names)
+    for each in results or (text_if_none,):
+        click.echo(settings.redact(f"{label}: {each}"))
+    return Unreachable.exit_code if any(each.failed for each in results) else 0
 
 
 def _report_resumed(names: Sequence[str]) -> None:
     for name in names:
         click.echo(f"resumed: {name}")
-
-
-def _echo_each_result(
-    settings: SinkSettings,
-    label: str,
-    results: Sequence[ReplayedTable | RewrittenTable],
-    text_if_none: str,
-) -> ExitCode:
-    for each in results or (text_if_none,):
-        click.echo(settings.redact(f"{label}: {each}"))
-    return Unreachable.exit_code if any(each.failed for each in results) else 0

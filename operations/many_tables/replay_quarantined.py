@@ -19,7 +19,6 @@ from headgate.control_protocol.commit_record import REPLAY, CommitRecord, Replay
 from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import (
     DeletedMeanwhile,
-    HeadgateError,
     ReplayRefused,
     ReplayUnfit,
     RetryLater,
@@ -52,6 +51,7 @@ from headgate.kafka.push_source import Record
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
     build_table_start,
+    call_for_tables,
     commit_record_of_checked_view,
     create_and_change_tables,
     require_many_tables,
@@ -123,12 +123,14 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Repla
     require_replayable(settings, names)
     with open_tables_creating_nothing(settings) as tables:
         session = _ReplaySession(tables)
-        given = (
-            tuple(map(session.replay_table, sorted(names)))
-            if names
-            else tuple(map(session.replay_table_or_say_why_not, session.replayable_tables()))
+        given = call_for_tables(
+            names,
+            session.replayable_tables,
+            session.replay_table,
+            lambda name, why: ReplayedTable(name, failed=why),
         )
-    try_announce_command(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
+    done = " ".join(each.table for each in given if not each.failed)
+    try_announce_command(settings, f"{REPLAY} {done}".rstrip())
     return given
 
 
@@ -149,12 +151,6 @@ class _ReplaySession:
             for n in self._quarantine.destination_tables()
             if n not in suspended and not routing.key_of(n)
         )
-
-    def replay_table_or_say_why_not(self, name: str) -> ReplayedTable:
-        try:
-            return self.replay_table(name)
-        except HeadgateError as error:
-            return ReplayedTable(name, failed=str(error))
 
     def replay_table(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""

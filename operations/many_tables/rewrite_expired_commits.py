@@ -19,13 +19,7 @@ from pyroaring import BitMap64
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import REREAD, PendingCommit, Replayed
 from headgate.control_protocol.counted_nouns import count_of
-from headgate.control_protocol.errors import (
-    DeletedBack,
-    HeadgateError,
-    ReplayUnfit,
-    RereadRefused,
-    RetryLater,
-)
+from headgate.control_protocol.errors import DeletedBack, ReplayUnfit, RereadRefused, RetryLater
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
@@ -33,6 +27,7 @@ from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import FileRows
 from headgate.operations.access.open_secondary_tables import (
     FilledTables,
+    call_for_tables,
     commit_record_of_checked_view,
     require_many_tables,
     require_unkeyed,
@@ -128,12 +123,14 @@ def rewrite_expired_commits_of_tables(
     columns = require_rewritable_by_coordinates(settings, names)
     with open_tables_creating_nothing(settings) as tables:
         session = _RewriteSession(tables, columns)
-        written = (
-            tuple(map(session.rewrite_expired_commits_of_table, sorted(names)))
-            if names
-            else tuple(map(session.rewrite_or_say_why_not, session.rewritable_tables()))
+        written = call_for_tables(
+            names,
+            session.rewritable_tables,
+            session.rewrite_expired_commits_of_table,
+            lambda name, why: RewrittenTable(name, failed=why),
         )
-    try_announce_command(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
+    done = " ".join(each.table for each in written if not each.failed)
+    try_announce_command(settings, f"{REREAD} {done}".rstrip())
     return written
 
 
@@ -167,12 +164,6 @@ class _RewriteSession:
         names -= {settings.quarantine.table, *self._tables.suspension_reasons()}
         routing = settings.tables.routing
         return sorted(name for name in names if not routing.key_of(name))
-
-    def rewrite_or_say_why_not(self, name: str) -> RewrittenTable:
-        try:
-            return self.rewrite_expired_commits_of_table(name)
-        except HeadgateError as error:
-            return RewrittenTable(name, failed=str(error))
 
     def rewrite_expired_commits_of_table(self, name: str) -> RewrittenTable:
         """Write in one call; start over if the table has moved meanwhile."""

@@ -226,7 +226,7 @@ def test_suspend_6_records_that_the_settings_leave_out_are_not_called_bad(
 
 
 def test_suspend_6_without_names_a_table_that_is_not_in_order_stops_no_other(
-    shop: Shop, tmp_path: Path
+    shop: Shop, tmp_path: Path, told: list[str]
 ) -> None:
     shop.diverts({ORDERS: {7: '{"kind": "orders"}'}})
     _lose_the_tag(shop)
@@ -236,6 +236,7 @@ def test_suspend_6_without_names_a_table_that_is_not_in_order_stops_no_other(
     clicks, orders = result.stdout.splitlines()
     assert f"replayed: {CLICKS}: HG-" in clicks
     assert orders == f"replayed: {ORDERS}: 1 record replayed"
+    assert told[-1] == f"tables resume --replay {ORDERS}", "what failed is not announced"
     assert result.exit_code == 3
     assert offsets(shop, ORDERS) == [0, 1, 4, 7]
 
