@@ -14,7 +14,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, settings
 from integration.iceberg.rest_server import rest_server
-from support import examples, kafka_classes, shared_broker, spark_classes, workers
+from support import (
+    examples,
+    kafka_classes,
+    shared_broker,
+    spark_classes,
+    sqlite_catalogs,
+    workers,
+)
 from support.hive_metastore import HIVE_2, Metastores
 from support.local_catalog import LocalCatalog, local_catalog
 from support.object_store import ObjectStore
@@ -33,6 +40,7 @@ BROKER = pytest.StashKey[SharedBroker]()
 # A JVM of a test lives for seconds: what the second compiler would make faster is never run.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 kafka_classes.share()
+sqlite_catalogs.send_as_text()
 
 # The same examples in every run, so that a red run is the change's doing and not the dice's, nor
 # that of a busy machine; `make wide` has five times as many (`--hypothesis-profile all`), and
