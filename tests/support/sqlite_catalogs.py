@@ -81,7 +81,9 @@ def load_table(catalog: SqlCatalog, identifier: Any) -> Table:
     if catalog._schema_version != "v1":
         raise AskTheirs
     found = _ask(catalog, LOCATION, catalog.name, _text(namespace), name)
-    row = SimpleNamespace(metadata_location=found, table_namespace=_text(namespace), table_name=name)
+    row = SimpleNamespace(
+        metadata_location=found, table_namespace=_text(namespace), table_name=name
+    )
     return catalog._convert_orm_to_iceberg(row)  # type: ignore[arg-type]
 
 

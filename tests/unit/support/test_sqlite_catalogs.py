@@ -20,9 +20,7 @@ SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 
 
 @pytest.fixture(params=["theirs", "ours"])
-def folder(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if request.param == "theirs":
         with_theirs(monkeypatch)
     return tmp_path
