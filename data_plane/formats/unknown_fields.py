@@ -348,7 +348,7 @@ def _find_wider_primitive_for_value(data_type: pa.DataType, value: Any) -> Type 
 
 
 def _find_wider_decimal_for_value(data_type: pa.DataType, value: Decimal) -> Type | None:
-    whole = max(value.adjusted() + 1, 1) if value else 1
+    whole = max(value.adjusted() + 1, 0) if value else 0
     exponent = value.normalize(DECIMALS).as_tuple().exponent
     fits = isinstance(exponent, int) and -exponent <= data_type.scale
     digits = whole + data_type.scale

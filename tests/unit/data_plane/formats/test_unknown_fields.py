@@ -32,6 +32,23 @@ def test_a_decimal_is_widened_only_for_a_value_that_then_fits(number: str, wante
     assert [column.type for column in needed.fields] == ([wanted] if wanted else [])
 
 
+@pytest.mark.parametrize(
+    ("number", "wanted"),
+    [
+        *((number, None) for number in ("0.1234", "-0.9999", "0.05", "0.50000", "0", "0.0")),
+        ("1.5", "decimal(5, 4)"),
+        ("-12", "decimal(6, 4)"),
+        ("0.12345", None),
+    ],
+)
+def test_a_decimal_of_fractions_alone_is_widened_only_for_digits_before_the_point(
+    number: str, wanted: Any
+) -> None:
+    finder = UnknownFieldFinder(pa.schema([("share", pa.decimal128(4, 4))]), (), (), caseless=False)
+    needed = finder.columns_needed_by_record(parse_record(b'{"share":%s}' % number.encode()))
+    assert [column.type for column in needed.fields] == ([wanted] if wanted else [])
+
+
 @pytest.mark.parametrize("name", ["Payload", "payload", "PAYLOAD"])
 def test_a_field_that_is_used_otherwise_is_known_regardless_of_case(name: str) -> None:
     columns = with_lookup_names(pa.schema([("id", pa.int64())]), None, caseless=True)

@@ -179,6 +179,27 @@ def test_columns_are_widened_for_values_that_need_it(desk: Desk) -> None:
     assert rows[2]["ratio"] == 1e300
 
 
+@pytest.mark.usefixtures("either_loops")
+@pytest.mark.parametrize(
+    ("format_name", "record"),
+    [("json", b"%b"), ("connect-json", b'{"schema": null, "payload": %b}')],
+)
+def test_a_decimal_of_fractions_alone_stays_as_it_is_while_its_values_fit(
+    sqlite_catalog: LocalCatalog, format_name: str, record: bytes
+) -> None:
+    columns = NestedField(1, "id", LongType()), NestedField(2, "share", DecimalType(4, 4))
+    sqlite_catalog.catalog.create_table("db.t", Schema(*columns))
+    desk = Desk(sqlite_catalog, evolving(format_name))
+    plain, new, whole = (
+        record % row
+        for row in (b'{"share": 0.1234}', b'{"share": 0, "new": "x"}', b'{"share": 1.5}')
+    )
+    done, rows = desk.settled(plain, new)
+    assert done == ("+new",)
+    assert [str(row["share"]) for row in rows] == ["0.1234", "0.0000"]
+    assert desk.settled(whole)[0] == ("share: decimal(5, 4)",)
+
+
 @pytest.mark.parametrize("value", [None, [], {}, {"a": None}, [None], [[]]])
 def test_what_says_nothing_proposes_nothing(desk: Desk, value: Any) -> None:
     assert isinstance(desk.write({"id": 1, "new": value, "user": {"new": value}}), BatchWritten)
