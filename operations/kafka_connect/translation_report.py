@@ -110,21 +110,15 @@ class Report:
         ``prefix`` begins the names of variables, such as CATALOG.
         """
         name = _PREFIXES.sub("", key)
-        whole = _TEMPLATE.fullmatch(value)
-        if whole:
-            return self._replace_template_reference(key, whole[1], f"{prefix}_{name}")
-        if is_secret_name(name) or with_url_password_masked(value) != value:
-            return self.add_variable_reference(key, f"{prefix}_{name}")
-        return _TEMPLATE.sub(
-            lambda m: self._replace_template_reference(key, m[1], f"{prefix}_{name}"), value
-        )
-
-    def _replace_template_reference(self, key: str, inside: str, fallback: str) -> str:
-        """Return what stands for a reference of Connect or of a template: a variable."""
-        provider, _, rest = inside.rpartition(":")
-        if provider.partition(":")[0] not in ("", "env") or not re.fullmatch(r"\w+", rest):
+        fallback = f"{prefix}_{name}"
+        may_be_secret = is_secret_name(name) or with_url_password_masked(value) != value
+        if may_be_secret and not _TEMPLATE.fullmatch(value):
             return self.add_variable_reference(key, fallback)
-        return self.add_variable_reference(key, rest)
+        names = {inside: _variable_name_in(inside) for inside in _TEMPLATE.findall(value)}
+        unnamed = [inside for inside, own_name in names.items() if not own_name]
+        for number, inside in enumerate(unnamed, 1):
+            names[inside] = fallback if number == 1 else f"{fallback}_{number}"
+        return _TEMPLATE.sub(lambda m: self.add_variable_reference(key, names[m[1]]), value)
 
     def add_variable_reference(self, key: str, name: str) -> str:
         """Return the reference to a variable that a person sets, and remember for which key."""
@@ -132,3 +126,10 @@ class Report:
         name = f"_{name}" if name[:1].isdigit() else name
         self.variables.setdefault(name, key)
         return f"${{env:{name}}}"
+
+
+def _variable_name_in(inside: str) -> str:
+    """Return the name that a reference of Connect's or a template has for a variable, if any."""
+    provider, _, rest = inside.rpartition(":")
+    is_variable = provider.partition(":")[0] in ("", "env") and re.fullmatch(r"\w+", rest)
+    return rest if is_variable else ""

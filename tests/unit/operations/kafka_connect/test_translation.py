@@ -205,6 +205,24 @@ def test_references_of_connect_and_templates_become_variables() -> None:
     assert found["s3.secret-access-key"] == "${env:AWS_SECRET_ACCESS_KEY}"
 
 
+def test_each_reference_of_connect_in_a_value_is_a_variable_of_its_own() -> None:
+    key = "iceberg.catalog.uri"
+    sink = one(
+        {
+            key: "https://${file:/c:host}:${file:/c:port}/${env:REALM}?again=${file:/c:host}",
+            "iceberg.kafka.bootstrap.servers": "${file:/c:one}:9092,${file:/c:two}:9092",
+        }
+    )
+    assert at(sink, "catalog", "properties", "uri") == (
+        "https://${env:CATALOG_URI}:${env:CATALOG_URI_2}/${env:REALM}?again=${env:CATALOG_URI}"
+    )
+    assert at(sink, "kafka", "bootstrap.servers") == (
+        "${env:KAFKA_BOOTSTRAP_SERVERS}:9092,${env:KAFKA_BOOTSTRAP_SERVERS_2}:9092"
+    )
+    said = next(fate.text for fate in sink.fates if fate.key == key)
+    assert said.endswith("read from CATALOG_URI and CATALOG_URI_2 and REALM")
+
+
 def test_a_sql_catalog_gets_the_address_that_python_takes() -> None:
     sink = one(
         {
