@@ -19,8 +19,8 @@ _OF_TABLE = (".route-regex", ".partition-by", ".commit-branch")
 
 
 def tables_of(report: Report) -> list[str]:
-    """Return the tables that the connector names."""
-    return report.connector_list("iceberg.tables")
+    """Return the tables that the connector names, each once."""
+    return [*dict.fromkeys(report.connector_list("iceberg.tables"))]
 
 
 def is_routed(report: Report) -> bool:

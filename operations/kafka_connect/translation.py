@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -108,16 +109,20 @@ def translate_connector(
     report = Report(keys, worker)
     tables = tables_of(report)
     several = len(tables) > 1 and not is_routed(report)
-    wanted: Sequence[str | None] = tables if several else [None]
+    whole = to_sink_name(
+        report.connector_value("name") or report.connector_value("iceberg.tables") or "connector"
+    )
+    names = _sink_names_of_tables(whole, tables) if several else {None: whole}
     return tuple(
-        _translate_to_one_sink(keys, worker, only_table, left_out=left_out, first_topic=topic)
-        for only_table in wanted
+        _translate_to_one_sink(keys, worker, name, only_table, left_out=left_out, first_topic=topic)
+        for only_table, name in names.items()
     )
 
 
 def _translate_to_one_sink(
     keys: Mapping[str, str],
     worker: Mapping[str, str],
+    name: str,
     only_table: str | None,
     *,
     left_out: Sequence[str],
@@ -126,11 +131,6 @@ def _translate_to_one_sink(
     report = Report(keys, worker)
     for key in left_out:
         report.note_first_fate(key, Verdict.NOT_NEEDED, "left out, as asked")
-    name = to_sink_name(
-        report.connector_value("name") or report.connector_value("iceberg.tables") or "connector"
-    )
-    if only_table:
-        name = to_sink_name(f"{name}-{only_table}")
     report.document["name"] = name
     _note_class(report)
     _fill_topics(report, first_topic)
@@ -148,12 +148,24 @@ def _translate_to_one_sink(
     return Translated(name, _in_section_order(report.document), fates, dict(report.variables))
 
 
+def _sink_names_of_tables(connector: str, tables: Sequence[str]) -> dict[str | None, str]:
+    """Return the name of each table's sink; marked where plain names would be the same."""
+    plain = {table: to_sink_name(f"{connector}-{table}") for table in tables}
+    times = Counter(plain.values())
+    return {
+        table: name if times[name] == 1 else _with_mark(name, table)
+        for table, name in plain.items()
+    }
+
+
 def to_sink_name(text: str) -> str:
-    """Return a name that a sink may have; of a longer one the beginning, and what tells it from
-    others."""
+    """Return a name that a sink may have; of a longer one the beginning, and a mark."""
     name = re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-_") or "connector"
-    if len(name) <= _NAME_CHARACTERS_MAX:
-        return name
+    return name if len(name) <= _NAME_CHARACTERS_MAX else _with_mark(name, text)
+
+
+def _with_mark(name: str, text: str) -> str:
+    """Return the name's beginning, and what tells it from the names of other texts."""
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{name[: _NAME_CHARACTERS_MAX - len(mark) - 1]}-{mark}"
 

@@ -51,6 +51,23 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "trips.toml").read_text() == "mine"
 
 
+@pytest.mark.parametrize("tables", ["a.b-c,a-b.c,a.d", "db.Trips,db.trips"])
+def test_tables_whose_sinks_would_share_a_name_get_a_file_each(tmp_path: Path, tables: str) -> None:
+    import_connector(
+        written(tmp_path, {**LEAST, "iceberg.tables": tables}), folder=tmp_path, say=lambda _: None
+    )
+    made = [(path.stem, parse(path.read_text())) for path in tmp_path.glob("*.toml")]
+    assert {sink.table.identifier for _, sink in made} == set(tables.split(","))
+    assert all(sink.name == name for name, sink in made)
+    assert ("trips-a-d" in dict(made)) == ("a.d" in tables), "a name of its own stays plain"
+
+
+def test_a_table_that_is_named_twice_is_one_sink(tmp_path: Path) -> None:
+    keys = {**LEAST, "iceberg.tables": "lake.a,lake.a"}
+    import_connector(written(tmp_path, keys), folder=tmp_path, say=lambda _: None)
+    assert [path.name for path in tmp_path.glob("*.toml")] == ["trips.toml"]
+
+
 def test_texts_survive_toml() -> None:
     document = {
         "name": 'a"b\\c\n\x7f\té',
