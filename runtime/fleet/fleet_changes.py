@@ -143,12 +143,15 @@ def plan_remove(keys: Sequence[str]) -> FleetPlanner:
 
 
 def plan_scale(sink: str, participants: int) -> FleetPlanner:
-    """Plan that so many processes share a sink's partitions, on different workers if there are."""
+    """Plan that so many processes share a sink's partitions, on different workers if there are.
+
+    ``sink``: its name, or the key of any of its participants.
+    """
 
     def plan(records: FleetRecords, occasion: Occasion) -> Plan:
         making = _Making(records, occasion)
-        first, *others = sorted(making.require_specs([sink]), key=lambda spec: spec.key)
-        name = sink_of_key(first.key)
+        name = sink_of_key(next(making.require_specs([sink])).key)
+        first, *others = sorted(making.require_specs([name]), key=lambda spec: spec.key)
         keys = [key_of_participant(name, number) for number in range(1, participants + 1)]
         for spec in (first, *others):
             if spec.key not in keys:

@@ -16,6 +16,7 @@ from headgate.runtime.fleet.fleet_changes import (
     FleetPlanner,
     Occasion,
     Plan,
+    SinkUnknown,
     Wanting,
     plan_apply,
     plan_balancer_moves,
@@ -169,6 +170,15 @@ def test_fleet_6_a_sink_that_is_scaled_has_participants_on_different_workers() -
     after(records, planned(records, plan_scale("a", 3)))
     assert planned(records, plan_scale("a", 3)) == Plan()
     assert planned(records, plan_scale("a", 1)).lines == ("- a#2", "- a#3")
+
+
+@pytest.mark.parametrize("key", ["a", "a#2", "a#3"])
+def test_fleet_6_a_sink_is_scaled_as_a_whole_by_the_key_of_any_participant(key: str) -> None:
+    records = fleet_of([spec("a", 0), spec("a#2", 1), spec("a#3", 2)])
+    assert planned(records, plan_scale(key, 1)).lines == ("- a#2", "- a#3")
+    assert planned(records, plan_scale(key, 2)).lines == ("- a#3",)
+    with pytest.raises(SinkUnknown):
+        planned(records, plan_scale("a#4", 1))
 
 
 GOOD = """
