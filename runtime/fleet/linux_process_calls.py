@@ -72,28 +72,28 @@ def resident_bytes(pid: int) -> int | None:
     return _sum_sizes(Path(f"/proc/{pid}/status"), _RESIDENT)
 
 
-def _sum_sizes(kernel_file: Path, names: Collection[str]) -> int | None:
+def _sum_sizes(kernel_file: Path, names: Collection[bytes]) -> int | None:
     """Return the bytes in lines such as ``VmRSS: 12 kB``; ``None`` without the file."""
     try:
-        lines = kernel_file.read_text().splitlines()
+        lines = kernel_file.read_bytes().split(b"\n")  # a process's name may be no UTF-8
     except OSError:
         return None
-    sizes = (line.split() for line in lines)
-    return sum(1024 * int(words[1]) for words in sizes if words[0] in names)
+    sizes = (line.partition(b":") for line in lines)
+    return sum(1024 * int(size.split()[0]) for name, _, size in sizes if name in names)
 
 
 def used_cpu_ms(pid: int) -> int | None:
     """Return the processor time that a process has taken; ``None`` where nobody says."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    user, system = stat.rpartition(")")[2].split()[11:13]  # the name before may hold anything
+    user, system = stat.rpartition(b")")[2].split()[11:13]  # the name before may hold anything
     return (int(user) + int(system)) * 1_000 // os.sysconf("SC_CLK_TCK")
 
 
-_RESIDENT = frozenset({"VmRSS:", "VmSwap:"})
-_PRIVATE = frozenset({"Private_Clean:", "Private_Dirty:", "Swap:"})
+_RESIDENT = frozenset({b"VmRSS", b"VmSwap"})
+_PRIVATE = frozenset({b"Private_Clean", b"Private_Dirty", b"Swap"})
 
 
 def kill_group(leader_pid: int) -> None:

@@ -29,6 +29,11 @@ STARTS = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "-c", {EATS!r}])
 """
+NAMED = """
+with open("/proc/self/comm", "wb") as name:
+    name.write("fourteen-lettré".encode())
+print(flush=True); input()
+"""
 
 
 @dataclass
@@ -116,6 +121,21 @@ def test_no_process_has_more_private_memory_than_is_resident() -> None:
     assert private is not None
     assert resident is not None
     assert 0 < private <= resident + MIB
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux")
+def test_a_process_is_measured_whose_name_the_kernel_cut_within_a_letter() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", NAMED], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        watch = ProcessWatch(process.pid)
+        watch.measure(1.0, MIB, has_started=True)
+        watch.measure(2.0, MIB, has_started=True)
+        process.communicate(b"\n")
+    assert watch.usage.cpu_ms is not None
+    assert (watch.usage.memory_bytes or 0) > MIB
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux")
