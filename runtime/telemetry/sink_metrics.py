@@ -171,13 +171,14 @@ class SinkMeters:
 
     def why_not_ready(self) -> str | None:
         """Return why this participant does no work, if it does none."""
+        read_state = self._state  # the participant's thread may take it away at any time
         if self._resting:
             return self._resting
         if self._draining:
             return "draining"
-        if self._state is None:
+        if read_state is None:
             return "starting"
-        if not self._state().term.epoch:
+        if not read_state().term.epoch:
             return "no coordinator has been heard yet"
         if unwell := self._unwell():
             return str(unwell)
@@ -249,8 +250,8 @@ class SinkMeters:
         digest = configuration_digest(self._settings)
         table = self._settings.table.identifier
         yield Gauge(names.CONFIG_INFO, 1, {"hash": digest, "table": table})
-        if self._state is not None:
-            owned = self._state().work.owned
+        if (read_state := self._state) is not None:
+            owned = read_state().work.owned
             buffered = sum(own.work.records for own in owned.values() if own.work)
             yield Gauge(names.OWNED_PARTITIONS, len(owned))
             yield Gauge(names.BUFFERED_RECORDS, buffered)

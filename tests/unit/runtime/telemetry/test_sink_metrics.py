@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from types import FrameType
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -62,7 +64,7 @@ from headgate.kafka.token_keeper import keeper_of
 from headgate.participant.state import State, Term
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.maintenance.table_maintenance import Done
-from headgate.runtime.telemetry import coordinator_progress, source_lag
+from headgate.runtime.telemetry import coordinator_progress, sink_metrics, source_lag
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import MeteredPrimary
 from headgate.runtime.telemetry.meters import Gauges, Labels, Unregister
@@ -484,6 +486,34 @@ def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkM
     assert meters.why_not_ready() == "stopped by a person"
     meters.set_state_source(lambda: PARTICIPATES)
     assert meters.why_not_ready() is None
+
+
+def test_a_participant_may_leave_its_group_at_any_line_of_a_probe_and_a_scrape(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    lines_to_go = 0
+
+    def leave_at_line(frame: FrameType, what: str, _: Any) -> Any:
+        nonlocal lines_to_go
+        if frame.f_code.co_filename != sink_metrics.__file__:
+            return None
+        lines_to_go -= what == "line"
+        if lines_to_go == 0:
+            meters.note_left_group_to_wait()
+        return leave_at_line
+
+    before = sys.gettrace()
+    for moment in range(1, 100):
+        lines_to_go = moment
+        meters.set_state_source(lambda: PARTICIPATES)
+        sys.settrace(leave_at_line)
+        try:
+            why = meters.why_not_ready()
+            kept.gauges()
+        finally:
+            sys.settrace(before)
+        assert why in (None, "stopped by a person")
+    assert 0 < lines_to_go < 80, "it has left at each of more than twenty lines"
 
 
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
