@@ -88,7 +88,7 @@ def cast_column(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
 
 
 def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
-    """Return which records have no field at the path's end; a null on the way has none either."""
+    """Return which records lack the field at the path's end; a null on the way lacks nothing."""
     result = np.zeros(len(values), np.bool_)
     if not path or pa_types.is_null(values.type):
         return result
