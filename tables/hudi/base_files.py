@@ -65,8 +65,12 @@ def instant_of_any_file(path: str) -> str:
 
 
 def file_group_id_of(path: str) -> str:
-    """Return the id of a base file's file group."""
-    return path.rpartition("/")[2].partition("_")[0]
+    """Return the id of the file group of a base file, or of a log file (``.ID_...``)."""
+    return path.rpartition("/")[2].partition("_")[0].removeprefix(".")
+
+
+def is_base_file(path: str) -> bool:
+    return path.endswith(_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)

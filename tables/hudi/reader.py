@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -26,18 +26,18 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
     build_history,
 )
-from headgate.tables.hudi.base_files import instant_of_any_file
+from headgate.tables.hudi.base_files import file_group_id_of, instant_of_any_file, is_base_file
 from headgate.tables.hudi.columns import quote_column
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.open_table import open_table
 from headgate.tables.hudi.record_keys import BUCKET, require_supported_index_type
 from headgate.tables.hudi.table_properties import HudiLocation
-from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
+from headgate.tables.hudi.write_client import CLUSTERING, HudiJava, Instant, Statistics
 from headgate.tables.neutral_schema import with_absent_columns_filled
 from headgate.tables.storage.file_store import name_relative_to
 from headgate.tables.storage.parquet_integrity import read_batches_detecting_damage, read_row_count
 
-_COMPACTION = "COMPACT"
+_ONLY_MOVE_ROWS = (CLUSTERING, "BUCKET_RESCALE", "COMPACT")
 
 
 class HudiReader:
@@ -230,15 +230,39 @@ class HudiReader:
         if _only_moves_rows(instant):
             return foreign_snapshot_of(instant, ())
         return foreign_snapshot_of(
-            instant, self._java.file_statistics(self._meta, instant.requested)
+            instant,
+            self._java.file_statistics(self._meta, instant.requested),
+            self._replaced_rows[instant.requested] if instant.replaces else 0,
         )
 
+    @cached_property
+    def _replaced_rows(self) -> Mapping[str, int]:
+        """Return how many rows the file groups had that each commit replaced.
 
-def foreign_snapshot_of(instant: Instant, statistics: Sequence[Statistics]) -> ForeignSnapshot:
-    """Return somebody else's commit. What it deleted is in no live file any more."""
+        Rows that only archived commits tell of are not counted.
+        """
+        rows, replaced = dict[str, int](), dict[str, int]()
+        for instant in self._commits_oldest_first:
+            if instant.replaces:
+                groups = self._java.replaced_groups(self._meta, instant.requested)
+                replaced[instant.requested] = sum(rows.pop(group, 0) for group in groups)
+            for each in self._java.file_statistics(self._meta, instant.requested):
+                group = file_group_id_of(each.path)
+                logged = rows.get(group, 0) + each.inserted - each.deleted
+                rows[group] = each.rows if is_base_file(each.path) else logged
+        return replaced
+
+
+def foreign_snapshot_of(
+    instant: Instant, statistics: Sequence[Statistics], replaced_rows: int = 0
+) -> ForeignSnapshot:
+    """Return somebody else's commit. What it deleted is in no live file any more.
+
+    ``replaced_rows``: those of the file groups that it replaced.
+    """
     sink = sink_in_summary(instant.metadata)
     inserted = sum(each.inserted for each in statistics)
-    deleted = sum(each.deleted for each in statistics)
+    deleted = sum(each.deleted for each in statistics) + replaced_rows
     return ForeignSnapshot(
         snapshot_id=instant.completed,
         operation="replace" if _only_moves_rows(instant) else instant.operation.lower(),
@@ -251,7 +275,7 @@ def foreign_snapshot_of(instant: Instant, statistics: Sequence[Statistics]) -> F
 
 
 def _only_moves_rows(instant: Instant) -> bool:
-    return instant.replaces or instant.operation == _COMPACTION
+    return instant.operation in _ONLY_MOVE_ROWS
 
 
 def _counts_agree(

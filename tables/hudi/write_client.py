@@ -70,6 +70,7 @@ def _completed_instants(timeline: Any, action: str) -> Iterator[Any]:
     return (instant for instant in instants if str(instant.getAction()) == action)
 
 
+CLUSTERING = "CLUSTER"
 _COMMITS = ("commit", "deltacommit")
 _KNOWN_MAX = 256
 """How many completed instants are cached; these never change."""
@@ -81,7 +82,8 @@ _METADATA_PROPERTIES = f"{METADATA_TABLE}/.hoodie/hoodie.properties"
 class Instant:
     """A completed commit; Hudi calls what its timeline lists instants.
 
-    ``requested`` and ``completed`` are when; ``metadata``: its extra metadata.
+    ``requested`` and ``completed`` are when; ``metadata``: its extra metadata. ``replaces``: it
+    replaced file groups: by a clustering, or because people dropped or overwrote partitions.
     """
 
     requested: str
@@ -149,8 +151,6 @@ class HudiJava:
 
     def file_statistics(self, meta: Any, instant: str) -> list[Statistics]:
         """Return the files of a completed instant."""
-        timeline = meta.getActiveTimeline().filterCompletedInstants()
-        instants = (i for i in timeline.getInstants() if _has_requested_time(i, instant))
         return [
             Statistics(
                 path=str(s.getPath()),
@@ -159,8 +159,13 @@ class HudiJava:
                 deleted=s.getNumDeletes(),
                 updated=s.getNumUpdateWrites(),
             )
-            for s in timeline.readCommitMetadata(next(instants)).getWriteStats()
+            for s in self._read_commit_metadata(meta, instant).getWriteStats()
         ]
+
+    def replaced_groups(self, meta: Any, instant: str) -> list[str]:
+        """Return the ids of the file groups that a completed instant replaced."""
+        groups_of = self._read_commit_metadata(meta, instant).getPartitionToReplaceFileIds()
+        return [str(group) for groups in groups_of.values() for group in groups]
 
     def latest_slices(self, meta: Any) -> list[Slice]:
         """Return what readers of the newest state read: the last slice of each file group."""
@@ -355,15 +360,22 @@ class HudiJava:
         return self._client
 
     def _read_completed_instant(self, timeline: Any, instant: Any) -> Instant:
-        replaces = str(instant.getAction()) not in _COMMITS  # by clustering, not by a sink
-        metadata = None if replaces else read_completed_commit(self._place, timeline, instant)
+        metadata = read_completed_commit(self._place, timeline, instant)
+        operation = _operation_name_of(metadata)
+        changes_no_columns = operation == CLUSTERING
         return Instant(
             requested=str(instant.requestedTime()),
             completed=int(instant.getCompletionTime()),
-            operation=_operation_name_of(metadata) if metadata else "",
-            replaces=replaces,
-            metadata=dict(metadata.getExtraMetadata()) if metadata else {},
+            operation=operation,
+            replaces=str(instant.getAction()) not in _COMMITS,
+            metadata={} if changes_no_columns else dict(metadata.getExtraMetadata()),
         )
+
+    def _read_commit_metadata(self, meta: Any, instant: str) -> Any:
+        timeline = meta.getActiveTimeline().filterCompletedInstants()
+        instants = (i for i in timeline.getInstants() if _has_requested_time(i, instant))
+        utilities = self._hudi.common.table.timeline.TimelineUtils
+        return utilities.getCommitMetadata(next(instants), timeline)
 
     @contextmanager
     def _holding_lock(self) -> Iterator[None]:

@@ -18,12 +18,14 @@ from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.errors import HudiForked, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
+from headgate.control_protocol.table_history import History
 from headgate.control_protocol.testing.contract.world import (
     claim_table,
     commit,
     record,
     require_landed,
 )
+from headgate.operations.audit.files import check_row_count
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import commit_token_of, instant_of_file
 from headgate.tables.hudi.reserved_instants import Reservations
@@ -539,6 +541,50 @@ def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
     ]
     assert (count, sorted(numbers)) == (2, [1, 1, 1, 7, 7, 7])
     assert not reader.has_table_changed()
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_rows_of_partitions_that_others_drop_or_overwrite_count_as_deleted(
+    make: MakeWorld, kind: str
+) -> None:
+    """Hudi completes these as it does a clustering, which moves rows."""
+    properties = {"hoodie.table.type": kind}
+    world = make(properties=properties, columns=PARTITIONED, partition_by=("city",))
+    table = world.open()
+    stamp, view = table.new_token(), claim_table(table)
+    written = pa.table({"number": range(10), "row": range(10), "city": list("aaaabbbccd")})
+    require_landed(commit(table, view, record(1, 1, 10), *world.write(written, stamp)))
+
+    def change(operation: str, *rows: tuple[int, int, str], dropped: str = "") -> None:
+        options = {
+            "hoodie.table.name": "trips",
+            "hoodie.datasource.write.operation": operation,
+            "hoodie.datasource.write.partitionpath.field": "city",
+            "hoodie.datasource.write.hive_style_partitioning": "true",
+            "hoodie.datasource.write.partitionpath.urlencode": "true",
+            "hoodie.datasource.write.partitions.to.delete": dropped,
+            **world.place.settings,
+        }
+        frame = world.spark.createDataFrame(list(rows), "number long, row long, city string")
+        frame.write.format("hudi").options(**options).mode("append").save(world.place.base_path)
+
+    def history_of_live_rows(numbers: list[int]) -> History:
+        reader = world.reader()
+        live = reader.live_files()
+        assert sorted(row.number for row in world.read().collect()) == numbers
+        assert sum(file.records for file in live) == len(numbers)
+        assert check_row_count(reader.history(), live).findings == []
+        return reader.history()
+
+    change("delete_partition", dropped="city=a")
+    assert history_of_live_rows([4, 5, 6, 7, 8, 9]).foreign_removed_row_count == 4
+    change("insert_overwrite", (10, 10, "b"))
+    assert history_of_live_rows([7, 8, 9, 10]).foreign_removed_row_count == 4 + 3
+    world.compact()
+    assert history_of_live_rows([7, 8, 9, 10]).foreign_removed_row_count == 4 + 3
+    change("insert_overwrite_table", (11, 11, "e"))
+    removed = [each.removed_row_count for each in history_of_live_rows([11]).foreign]
+    assert removed[-4:] == [4, 3, 0, 4]
 
 
 def rows_of(found: Any) -> list[tuple[int, int]]:

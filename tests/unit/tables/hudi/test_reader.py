@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.table_history import LiveFile, empty_history
 from headgate.operations.audit.files import check_row_count
 from headgate.tables.hudi.file_slices import Slice
@@ -38,6 +41,52 @@ def test_rows_that_others_delete_are_in_no_file_any_more(
     assert [each.removed_row_count for each in told] == [0, deleted]
     live = LiveFile(changed.path, rows, 100, parquet=True, deletes=False, added_by=2)
     history = replace(empty_history("db.trips", "main"), foreign=told)
+    assert check_row_count(history, [live]).findings == []
+
+
+@dataclass
+class FakeTimeline:
+    """Commits with what they brought, and the file groups that they replaced, oldest first."""
+
+    told: list[tuple[Instant, list[Statistics], list[str]]]
+
+    def completed_commits(self, meta: Any) -> list[Instant]:
+        return [done for done, _, _ in reversed(self.told)]
+
+    def file_statistics(self, meta: Any, requested: str) -> list[Statistics]:
+        return next(files for done, files, _ in self.told if done.requested == requested)
+
+    def replaced_groups(self, meta: Any, requested: str) -> list[str]:
+        return next(groups for done, _, groups in self.told if done.requested == requested)
+
+    def has_archived_commits(self, meta: Any) -> bool:
+        return False
+
+
+def test_rows_of_replaced_groups_are_deleted_rows_unless_a_clustering_moves_them() -> None:
+    def file(group: str, rows: int) -> Statistics:
+        return Statistics(f"city=a/{group}_0-0-0_2.parquet", rows, inserted=rows, deleted=0)
+
+    def replacing(number: int, operation: str) -> Instant:
+        return replace(instant(number, operation), replaces=True)
+
+    log = Statistics("city=a/.c-0_3.log.1_0-0-0", rows=6, inserted=4, deleted=2)
+    reader = HudiReader.__new__(HudiReader)
+    reader._sink, reader._meta = SinkName("sink"), None
+    reader._view = TableView("db.trips", "", "", 0, 0, None, None, None, Lineage.FRESH)
+    reader._java = FakeTimeline(  # type: ignore[assignment]
+        [
+            (instant(1, "INSERT"), [file("a-0", 60), file("b-0", 5), file("c-0", 7)], []),
+            (replacing(2, "CLUSTER"), [file("d-0", 65)], ["a-0", "b-0"]),
+            (instant(3, "UPSERT"), [log], []),
+            (replacing(4, "DELETE_PARTITION"), [], ["c-0"]),
+            (replacing(5, "INSERT_OVERWRITE"), [file("e-0", 40)], ["d-0"]),
+            (replacing(6, "INSERT_OVERWRITE_TABLE"), [file("f-0", 41)], ["e-0", "archived-0"]),
+        ]
+    )
+    history = reader.history()
+    assert [each.removed_row_count for each in history.foreign] == [0, 0, 2, 9, 65, 40]
+    live = LiveFile("f-0", 41, 100, parquet=True, deletes=False, added_by=6)
     assert check_row_count(history, [live]).findings == []
 
 
