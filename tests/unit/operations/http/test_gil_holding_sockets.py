@@ -6,6 +6,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -37,6 +38,7 @@ def nobody_else_runs() -> Iterator[None]:
     before = sys.getswitchinterval()
     # Before the thread waits for the interpreter: it asks for it after the interval of that moment.
     sys.setswitchinterval(1_000)
+    time.sleep(0.02)  # whoever waits already asks after the former interval, and is served here
     busy.begins.acquire()
     thread.start()
     try:
