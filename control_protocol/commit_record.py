@@ -412,7 +412,7 @@ class CommitRecord:
         return self.is_claim and self.coordinator.member == OPERATOR
 
     @property
-    def is_replay_or_reread(self) -> bool:
+    def gives_back_missed_rows(self) -> bool:
         """Return whether the commit gave back what was missed (SUSPEND-6); it delivers nothing
         pending."""
         return self.command in (REPLAY, REREAD)

@@ -143,8 +143,8 @@ class TableSpec:
 class Use(StrEnum):
     """Says what a table is opened for."""
 
-    CLAIM = "claim"
-    """A person's commit, or a look: no rows are added, no index is read, no maintenance begins."""
+    OPERATOR = "operator"
+    """An operator's commit, or a look: adds no rows, reads no index, begins no maintenance."""
 
     SECONDARY = "secondary"
     """A coordinator's deliveries of pending commits."""
@@ -299,7 +299,7 @@ class TableFormat(Protocol):
         """
         raise NotImplementedError(f"tables beside {beside.name} are not listed")
 
-    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.OPERATOR) -> SinkTable:
         """Open the table for commits: one thread uses it.
 
         A table whose files are marked with their commit is a
@@ -494,7 +494,7 @@ class TableSnapshots(Protocol):
 
     @property
     def view(self) -> TableView:
-        """Return the table itself. Raises as ``SinkTable.read``."""
+        """Return the table as it was when it was read. Raises as ``SinkTable.read``."""
 
     @property
     def uuid(self) -> str: ...

@@ -78,7 +78,7 @@ class Tokens:
         counts |= {each: self.stale.get(each, 0) + 1 for each in stale if each not in admitted}
         return replace(self, stale=counts)
 
-    def with_committed(self, committed: Committed) -> Tokens:
+    def with_committed_paths(self, committed: Committed) -> Tokens:
         return replace(self, committed=committed)
 
     def with_former_data_roots(self, moved: Mapping[str, str]) -> Tokens:

@@ -832,7 +832,7 @@ def _on_commit_landed(state: State, view: TableView, now_ms: int) -> Step:
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
         known = merge_committed_paths(admission_criteria(state, now_ms), files)
-        tokens = term.tokens.with_committed(known)
+        tokens = term.tokens.with_committed_paths(known)
         committed = replace(committed, tokens=tokens)
         if attempt.forgets:
             committed = with_forgetting_done(committed, attempt.forgets)

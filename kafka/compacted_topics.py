@@ -383,7 +383,7 @@ class CompactedProducer:
 
     def take_failures(self) -> Sequence[str]:
         """Return why records were not written since the last call, once each."""
-        self._call_or_recover(lambda: self._producer.poll(0))
+        self._call_noting_failures(lambda: self._producer.poll(0))
         failed, self._failed = self._failed, []
         return sorted({*failed})
 
@@ -397,9 +397,9 @@ class CompactedProducer:
 
         Never raises: ``take_failures`` says what failed.
         """
-        self._call_or_recover(lambda: self._producer.flush(timeout_s))
+        self._call_noting_failures(lambda: self._producer.flush(timeout_s))
 
-    def _call_or_recover(self, act: Callable[[], object]) -> None:
+    def _call_noting_failures(self, act: Callable[[], object]) -> None:
         """Let the client work. It raises what is fatal to it, also out of our callback."""
         try:
             act()

@@ -411,6 +411,7 @@ def with_gained_partitions(
 
 
 def without_lost_partitions(state: State, gone: frozenset[TopicPartition]) -> State:
+    """Own the partitions no longer; their work is announced, or dropped, before."""
     owned = {partition: own for partition, own in state.work.owned.items() if partition not in gone}
     work = replace(state.work, owned=owned, leaving=state.work.leaving - gone)
     return replace(state, work=_without_failure_of(work, gone))

@@ -143,7 +143,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
         was_paused = self.state.term.paused
         self.state, actions = step(self.state, given, self._clock.monotonic_ms())
         if self.state.term.paused is not was_paused:
-            log_pause_or_resume(_log, self.state)
+            log_operator_pause_or_resume(_log, self.state)
         return actions
 
     def _call_port(self, action: Action) -> Input | None:
@@ -213,7 +213,7 @@ def log_own_event(log: logging.Logger, sink: str, said: OutgoingEvent) -> None:
             log.info("sink %s: %s", sink, text, extra=extra)
 
 
-def log_pause_or_resume(log: logging.Logger, state: State) -> None:
+def log_operator_pause_or_resume(log: logging.Logger, state: State) -> None:
     """Log that an operator's request to pause or resume took effect, whoever coordinates."""
     event, text = LogEvent.FETCH_RESUMED, "fetches again"
     if state.term.paused:

@@ -254,7 +254,7 @@ def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
     return replace(state, said=replace(state.said, pending=pending, status_number=counted))
 
 
-def with_sequence_heard(state: State, sequence: int) -> State:
+def with_own_sequence_heard(state: State, sequence: int) -> State:
     """LOG-6: if others used its name, go on counting from there.
 
     Others may have leapt too far in it, and coordinators believed them. Behind such a number they

@@ -74,10 +74,10 @@ from headgate.participant.heard_coordinator import (
     repeat_unheard_events,
     with_end_answered_and_next_opened,
     with_end_requested,
+    with_own_sequence_heard,
     with_paused,
     with_presence_heard,
     with_resend_deadline,
-    with_sequence_heard,
     with_suspended_tables,
     without_unheard_presences,
 )
@@ -366,7 +366,7 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
 
 def _on_own_event(state: State, record: LogRecord) -> State:
     said = record.envelope
-    state = with_sequence_heard(state, said.sequence)
+    state = with_own_sequence_heard(state, said.sequence)
     if isinstance(said.event, Proposal):
         return on_own_proposal(state, said.event)
     if isinstance(said.event, WriteStatus):

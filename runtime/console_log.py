@@ -84,7 +84,7 @@ def redact_for_sinks(sinks: Iterable[SinkSettings], text: str) -> str:
     return redact_for_running_sinks(text)
 
 
-def send_logs_to_stderr(sinks: Sequence[SinkSettings], *, verbose: bool = False) -> None:
+def send_redacted_logs_to_stderr(sinks: Sequence[SinkSettings], *, verbose: bool = False) -> None:
     """Send all logs to standard error, redacted. Raises ``ConfigurationError``."""
     form = os.environ.get("HEADGATE_LOG") or ("text" if sys.stderr.isatty() else "json")
     if form not in _FORMS:

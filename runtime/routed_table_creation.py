@@ -115,7 +115,7 @@ class TableMaker:
         if not tables.routing.may_create(table):
             return Changed(table, why="its columns are not declared")
         by_topic = table in self._by_topic
-        admission = self._guard.admit_new_table(table, by_topic=by_topic)
+        admission = self._guard.try_count_new_table(table, by_topic=by_topic)
         if admission.why_not and admission.ends_by_itself:
             return Changed(table, failure=admission.why_not)
         if admission.why_not:
@@ -195,7 +195,7 @@ class NewTables:
         self._new: deque[float] = deque()
         self._counted: dict[str, tuple[float, set[str]]] = {}
 
-    def admit_new_table(self, table: str, *, by_topic: bool) -> Admission:
+    def try_count_new_table(self, table: str, *, by_topic: bool) -> Admission:
         """Count the table as created now; else return why not, and whether that ends by itself.
 
         Then records wait for the table, too: in the quarantine they would be lost to one with a
@@ -215,7 +215,7 @@ class NewTables:
 
     def require_room_and_count_topic_table(self, table: str) -> None:
         """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
-        admission = self.admit_new_table(table, by_topic=True)
+        admission = self.try_count_new_table(table, by_topic=True)
         if admission.why_not:
             raise TablesUnfit(admission.why_not, "raise it, or narrow the routes")
 

@@ -327,7 +327,7 @@ class SinkTables:
 
     # --------------------------------------------------------------------------------- its tables
 
-    def open_table(self, name: str, use: Use = Use.CLAIM) -> SecondaryTable:
+    def open_table(self, name: str, use: Use = Use.OPERATOR) -> SecondaryTable:
         """Return any table of the sink, the primary too, for commits; the caller closes it.
 
         Raises ``TableRecreated`` for a former quarantine that cannot be found any more.
@@ -350,7 +350,7 @@ class SinkTables:
             cast("SupportsDelivery", table), primary, self._staged_file_lists(spec)
         )
 
-    def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
+    def open_primary(self, use: Use = Use.OPERATOR) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
         return self.open_table(self.name, use)
 
@@ -597,11 +597,11 @@ class SinkTables:
 
     def prepare_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
-        from headgate.runtime.start_checks import require_writable_location
+        from headgate.runtime.start_checks import require_known_scheme_or_writable_folder
 
         wanted = self.settings.quarantine
         if self.settings.has_quarantine_of_other_format:
-            require_writable_location(
+            require_known_scheme_or_writable_folder(
                 wanted.location or wanted.catalog.properties.get("warehouse", "")
             )
         self.format_of(wanted.table).create(self.table_spec_of(wanted.table))
@@ -652,7 +652,7 @@ class SinkTables:
         self,
         maker: TableMaker | None = None,
         on_commit: Callable[[], None] = lambda: None,
-        use: Use = Use.CLAIM,
+        use: Use = Use.OPERATOR,
     ) -> SecondaryTables:
         """Return all tables but the primary one, which the caller closes.
 

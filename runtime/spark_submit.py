@@ -30,10 +30,10 @@ def main() -> int:
     try:
         settings = load(options.config)
         redacted = settings.redact
-        from headgate.runtime.console_log import send_logs_to_stderr
+        from headgate.runtime.console_log import send_redacted_logs_to_stderr
         from headgate.runtime.process import run
 
-        send_logs_to_stderr([settings])
+        send_redacted_logs_to_stderr([settings])
         run(settings, stop=stop, manager=manager)
     except HeadgateError as error:
         print(redacted(str(error)), file=sys.stderr)  # noqa: T201 - this is a command

@@ -90,7 +90,7 @@ _PARTS = {
 }
 
 
-def require_writable_location(location: str) -> None:
+def require_known_scheme_or_writable_folder(location: str) -> None:
     """Raises if no file could be written: the scheme is unknown, or the folder is not one."""
     scheme, separator, _ = location.partition("://")  # a REST server's warehouse may be any name
     if separator and scheme not in SCHEMA_TO_FILE_IO:
@@ -304,7 +304,7 @@ def is_writable(path: Path) -> bool:
 
 def require_fit_quarantine_layout(layout: FileSchema, quarantine: QuarantineSettings) -> None:
     """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
-    require_writable_location(layout.location)
+    require_known_scheme_or_writable_folder(layout.location)
     require_quarantine_columns(quarantine.table, iceberg_schema_of(layout.columns))
 
 
@@ -313,7 +313,7 @@ def require_fitting_file_schema(layout: FileSchema, settings: SinkSettings) -> N
     schema = iceberg_schema_of(layout.columns)
     require_fitting_schema(schema, settings)
     require_key_field_ids(schema, settings.table.key)
-    require_writable_location(layout.location)
+    require_known_scheme_or_writable_folder(layout.location)
 
 
 # Checks before a start creates anything: the source topics, and the table as it is.
@@ -360,7 +360,7 @@ def require_fit_or_creatable_and_exists(tables: SinkTables) -> bool:
             require_answering_store(settings)
         elif spec.create:
             require_table_never_filled_before(settings, PATIENCE_S)
-            require_writable_location(spec.location)
+            require_known_scheme_or_writable_folder(spec.location)
         else:
             raise
         return False
@@ -396,7 +396,7 @@ def require_fit_iceberg_table(catalog: Catalog, settings: SinkSettings) -> None:
     require_atomic_swap(catalog, identifier)
     require_fillable_table(table, settings)
     require_usable_write_properties(table.schema(), table.properties, table.sort_order())
-    require_writable_location(table.location())
+    require_known_scheme_or_writable_folder(table.location())
 
 
 def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = None) -> None:
@@ -408,7 +408,7 @@ def require_creatable_table(settings: SinkSettings, catalog: Catalog | None = No
         location_or_warehouse_of_new_table(settings),
         declaration_if_creation_allowed(settings.table),
     )
-    require_writable_location(location)
+    require_known_scheme_or_writable_folder(location)
     file_format_name(settings.table.properties)
     if wanted is None:
         return

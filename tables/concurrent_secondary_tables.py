@@ -182,7 +182,7 @@ class SecondaryTables:
         if self._is_delivery_running(name):
             return Changed(name, failure="it is just being delivered")
         try:
-            return self._create_if_uuid_unknown(want) or self._evolve(want)
+            return self._create_if_uuid_unknown(want) or self._evolve_if_same_table(want)
         except TableMissing as error:
             return Changed(name, why=str(error), dropped=bool(want.at.uuid))
         except HeadgateError as error:
@@ -195,7 +195,7 @@ class SecondaryTables:
             return None
         return self._make(want) if self._make else Changed(want.at.table, why="none are made")
 
-    def _evolve(self, want: Want) -> Changed:
+    def _evolve_if_same_table(self, want: Want) -> Changed:
         """Return the table as it is now; if it is not the one asked for, leave it alone."""
         table = self._open_or_reuse_table(want.at.table)
         view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()

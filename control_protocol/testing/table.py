@@ -237,7 +237,7 @@ class FakeTable:
         """Return how the branch relates to the tag's snapshot (rule TABLE-4)."""
         catalog = self._catalog
         if tag is None:
-            return Lineage.TAG_MISSING if self._was_claimed_by_this_sink() else Lineage.FRESH
+            return Lineage.TAG_MISSING if self._was_ever_claimed_by_this_sink() else Lineage.FRESH
         if self._branch not in catalog.branches:
             return Lineage.ROLLED_BACK
         tagged = catalog.snapshots[tag]
@@ -252,7 +252,7 @@ class FakeTable:
         kept = newest or self._rows_in_files(tagged.files) == self._rows_in_files(now.files)
         return Lineage.CONTAINS_TAG if kept else Lineage.UNDECIDABLE
 
-    def _was_claimed_by_this_sink(self) -> bool:
+    def _was_ever_claimed_by_this_sink(self) -> bool:
         catalog, sink = self._catalog, self._sink
         return commit_record_codec.claim_marker_property(sink) in catalog.properties or any(
             commit_record_codec.holds_record(sink, snapshot.summary)

@@ -223,7 +223,7 @@ class RuledColumns:
         """Fill in the default for records without such a field."""
         nulls = np.flatnonzero(np.asarray(found.is_null()))
         asked = values.take(nulls)
-        absent = nulls[cast("RuledFormat", self._inner).flag_missing_field(asked, path)]
+        absent = nulls[cast("RuledFormat", self._inner).flag_absent_field(asked, path)]
         if not len(absent):
             return found
         places = np.arange(len(found), dtype=np.int64)

@@ -63,9 +63,9 @@ class RuledFormat(RecordFormat, Protocol):
 
     rules: frozenset[str]
     """Which rules. It reads marked fields accordingly; with ``default`` it has
-    ``flag_missing_field``."""
+    ``flag_absent_field``."""
 
-    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def flag_absent_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the end of the path; a null counts as a field."""
 
 

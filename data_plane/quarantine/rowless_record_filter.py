@@ -55,7 +55,7 @@ class RowlessRecordFilter:
         chunk = self._rejected.take_already_quarantined_out(chunk)
         if not self._tombstones:
             chunk = self._rejected.take_tombstones_out(chunk)
-        return self._take_poison_out(chunk)
+        return self._take_known_poison_out(chunk)
 
     def partition_results(
         self, row_counts: Integers, deleted_counts: Integers | None = None
@@ -82,7 +82,7 @@ class RowlessRecordFilter:
             for place, at in enumerate(self._partitions)
         }
 
-    def _take_poison_out(self, chunk: Chunk) -> Chunk:
+    def _take_known_poison_out(self, chunk: Chunk) -> Chunk:
         reasons = {
             int(row): self._poison[place][int(chunk.offsets[row])]
             for place in self._poison

@@ -145,9 +145,9 @@ def _outcomes_or_packets_with_transform(numbers: Any, work: _Work) -> Any:
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _needs_shuffle(plan):
-        packets = stages.transform_packing_stage(plan, batch, name)
+        packets = stages.result_packing_stage(plan, batch, name)
         return _map_by_stage(rows, packets, packet_schema(plan))
-    return _map_by_stage(rows, stages.transform_writing_stage(plan, batch, name), stages.OUTCOMES)
+    return _map_by_stage(rows, stages.result_writing_stage(plan, batch, name), stages.OUTCOMES)
 
 
 def _map_by_stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:

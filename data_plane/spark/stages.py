@@ -265,7 +265,7 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 # ----------------------------------------------------------------------------------------- packing
 
 
-def transform_packing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def result_packing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def packets_of_result(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -314,7 +314,7 @@ class _PackedFailure(Exception):
         self.outcome = outcome
 
 
-def transform_writing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+def result_writing_stage(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into one row of ``OUTCOMES``."""
 
     def route_result(batches: Iterator[pa.RecordBatch]) -> Iterator[RoutedRows]:

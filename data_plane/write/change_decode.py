@@ -448,7 +448,7 @@ def _filter_rows(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
 class ChangeDecoder:
     """Writes the changes of one keyed table of a batch into its files.
 
-    By place of the batch's ranges: so many records became rows (``record_counts``), and keys of so
+    By place of the batch's ranges: so many records became rows (``row_counts``), and keys of so
     many are in key files (``deleted_counts``).
     """
 
@@ -479,7 +479,7 @@ class ChangeDecoder:
             self._reader.ignored_field_counts,
         )
         self._read = reader_with_value_check(self._reader.read, plan.values)
-        self.record_counts = np.zeros(len(batch.ranges), np.int64)
+        self.row_counts = np.zeros(len(batch.ranges), np.int64)
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
     def add_chunk(self, chunk: Chunk, *, only_note_needs: bool) -> None:
@@ -512,7 +512,7 @@ class ChangeDecoder:
         self._keys.add_keys(
             self._reader.select_deleted_keys(read.rows, deletes), records.filter(deletes)
         )
-        self.record_counts += self._count_by_place(records, upserts)
+        self.row_counts += self._count_by_place(records, upserts)
         self.deleted_counts += self._count_by_place(records, deletes)
         self._rejected.count_skipped(records.filter(operations >= Operation.SKIP))
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class RowDecoder:
     """Decodes each record of one table into a row. Implements ``TableDecoder``.
 
-    ``rejected`` takes records that are not rows. ``record_counts``: of those that became rows, by
+    ``rejected`` takes records that are not rows. ``row_counts``: of those that became rows, by
     place. It looks for fields that the table lacks, unless they are ignored, and
     ``missing_columns`` reports them. Raises ``ConfigurationError`` for names or options that do not
     go together.
@@ -91,7 +91,7 @@ class RowDecoder:
             self._format = RuledColumns(
                 self._format, source.rules, self._read_schema, caseless=self._options.caseless
             )
-        self.record_counts = np.zeros(len(batch.ranges), np.int64)
+        self.row_counts = np.zeros(len(batch.ranges), np.int64)
         self.deleted_counts = np.zeros(len(batch.ranges), np.int64)
 
     def _set_up_shape(self, plan: WriterPlan, table: str) -> None:
@@ -165,7 +165,7 @@ class RowDecoder:
         ``only_note_needs``: as ``TableDecoder.add_chunk``.
         """
         decoded = self._decode(chunk)
-        self.record_counts += np.bincount(decoded.places, minlength=len(self.record_counts))
+        self.row_counts += np.bincount(decoded.places, minlength=len(self.row_counts))
         if self._rejected.has_stopping_record and not self._looks_on:
             return
         if not (only_note_needs or self.missing_columns):

@@ -67,12 +67,12 @@ _WAITING_BYTES_MAX = 64 * 1024 * 1024
 class TableDecoder(Protocol):
     """Decodes the records of one table of a batch, and hands its rows on.
 
-    By place of the batch's ranges: so many records became rows (``record_counts``), and keys of so
+    By place of the batch's ranges: so many records became rows (``row_counts``), and keys of so
     many are in key files (``deleted_counts``).
     """
 
     @property
-    def record_counts(self) -> Integers: ...
+    def row_counts(self) -> Integers: ...
 
     @property
     def deleted_counts(self) -> Integers: ...
@@ -355,7 +355,7 @@ class BatchRows:
         """Return, by place, how many records became rows of any table, and how many delete rows."""
         records, deleted = np.zeros((2, len(self._batch.ranges)), np.int64)
         for table in self._open.values():
-            records += table.decoder.record_counts
+            records += table.decoder.row_counts
             deleted += table.decoder.deleted_counts
         if self._transformed is not None:
             records -= self._transformed.left_out

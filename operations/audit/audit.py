@@ -69,7 +69,7 @@ from headgate.operations.audit.source_compare import (
     SourceOffsets,
     WholeTable,
     check_commits_and_count_compared,
-    check_shared_rows,
+    check_rows_of_undeclared_sinks,
     check_skipped_and_quarantined,
     compare_partition,
     count_rows_of_all_sinks,
@@ -165,7 +165,7 @@ def _source_records_are(number: int) -> str:
     return count_of(number, "record of the source is", "records of the source are")
 
 
-def _more_than_expired_finding(surplus: int, expired: int) -> Finding:
+def _lost_beyond_row_expiry_finding(surplus: int, expired: int) -> Finding:
     text = f"{surplus} more old records have no row than the {expired} rows that have expired"
     return Finding("record-lost", text)
 
@@ -786,7 +786,7 @@ class SinkAudit:
             return
         others = {**self._history.others, **topics_of_other_sinks(self._history)}
         self._whole = whole = count_rows_of_all_sinks(seen, seen.others, record, others)
-        self._findings += check_shared_rows(whole, self._settings.table.shared_with)
+        self._findings += check_rows_of_undeclared_sinks(whole, self._settings.table.shared_with)
         adopted = any(c.record.is_claim and c.record.records for c in self._history.commits)
         if adopted and (rows := whole.surplus.get(BEFORE)):
             self._unproven.append(
@@ -951,7 +951,7 @@ class SinkAudit:
         why += [f"{count_of(expired, 'row')} expired{untold}"] if expired else []
         explained = self._removed + self._unlisted + skipped + expired + self._nameless_rows
         if surplus:
-            lost = [*lost, _more_than_expired_finding(surplus, self._history.expired_rows)]
+            lost = [*lost, _lost_beyond_row_expiry_finding(surplus, self._history.expired_rows)]
             missing += surplus
         old = sum(
             records.range_cardinality(0, self._floors.get(at, 0))

@@ -455,11 +455,13 @@ def topics_of_other_sinks(history: History) -> Mapping[SinkName, Mapping[str, To
     return {snapshot.sink: snapshot.topic_ids for snapshot in foreign if snapshot.sink is not None}
 
 
-def check_shared_rows(whole: WholeTable, shared_with: Collection[str]) -> Iterator[Finding]:
-    """Report rows that another sink repeated, unless the sink file says that it should."""
+def check_rows_of_undeclared_sinks(
+    whole: WholeTable, declared: Collection[str]
+) -> Iterator[Finding]:
+    """Report rows that a sink repeated which the sink file does not declare."""
     for cause, rows in sorted(whole.surplus.items()):
         origin, _, sink = cause.partition(" ")
-        if origin == "sink" and sink not in shared_with:
+        if origin == "sink" and sink not in declared:
             yield Finding(
                 "records-shared",
                 f"{count_of(rows, 'row repeats a record', 'rows repeat records')} of this source: "

@@ -97,7 +97,7 @@ def _ask_to_drop_scratch_tables(questions: Questions, trial: CatalogTrial) -> No
 
 def _drop_scratch_tables(trial: CatalogTrial) -> str:
     made = " and ".join(trial.made)
-    stay = trial.drop_tables_listing_leftovers()
+    stay = trial.drop_tables_finding_unpurged_locations()
     files = f"; it has no purge, so files may stay at {' and '.join(stay)}" if stay else ""
     return f"dropped: {made}{files}"
 

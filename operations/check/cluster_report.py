@@ -185,16 +185,16 @@ def _format_settings(settings: Mapping[str, str]) -> str:
 
 
 def _ask_by_trial(questions: Questions, trial: ClusterTrial, advice: _Advice) -> None:
-    questions.ask("topic ids", lambda: _check_topic_id(trial, advice))
-    questions.ask("topic settings", lambda: _check_topic_settings(trial, advice))
+    questions.ask("topic ids", lambda: _check_trial_topic_id(trial, advice))
+    questions.ask("topic settings", lambda: _check_trial_topic_settings(trial, advice))
     questions.ask("control events", lambda: _check_append(trial, advice))
     questions.ask("batch consumer", trial.try_batch_consumer_and_describe)
-    questions.ask("transactions", lambda: _check_transactions(trial, advice))
+    questions.ask("transactions", lambda: _check_aborted_records_hidden(trial, advice))
     questions.ask("rebalance: classic", lambda: _check_classic_rebalance(trial))
     questions.ask("rebalance: consumer", lambda: _check_consumer_rebalance(trial, advice))
 
 
-def _check_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
+def _check_trial_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
     found = trial.topic_id(trial.name)
     if found == NO_ID:
         advice.add_line("never delete a topic and create it again: nobody would notice (HG-206)")
@@ -202,7 +202,7 @@ def _check_topic_id(trial: ClusterTrial, advice: _Advice) -> str:
     return f"topics have ids: {found}"
 
 
-def _check_topic_settings(trial: ClusterTrial, advice: _Advice) -> str:
+def _check_trial_topic_settings(trial: ClusterTrial, advice: _Advice) -> str:
     found = trial.topic_settings_of(trial.name)
     unknown = [name for name in CONTROL_SETTINGS if name not in found]
     if not found:
@@ -239,7 +239,7 @@ def _check_append(trial: ClusterTrial, advice: _Advice) -> str:
     )
 
 
-def _check_transactions(trial: ClusterTrial, advice: _Advice) -> str:
+def _check_aborted_records_hidden(trial: ClusterTrial, advice: _Advice) -> str:
     try:
         seen = trial.run_transactions_and_read_back()
     except MissingRights as error:

@@ -66,11 +66,11 @@ def sink_grant_commands(settings: SinkSettings, role: Role, principal: str) -> s
         group = f"{settings.source.group_id}-dead-letters"
         lines.append(_acl_command(principal, ("read", "describe"), "group", group))
     if role is Role.SINK:
-        lines += _report_grant_commands(settings, principal)
+        lines += _lineage_and_signal_grant_commands(settings, principal)
     return "\n".join([*lines, "", *_catalog_grant_commands(settings, role, principal), ""])
 
 
-def _report_grant_commands(settings: SinkSettings, principal: str) -> list[str]:
+def _lineage_and_signal_grant_commands(settings: SinkSettings, principal: str) -> list[str]:
     """Return what lineage and signals need; their notes are in the control topic."""
     lines = []
     for section, given in (("lineage", settings.lineage), ("signal", settings.signal)):

@@ -57,7 +57,7 @@ from headgate.runtime.start_checks import (
     require_expirable_rows_if_expiring,
     require_fillable_table,
     require_fitting_file_schema,
-    require_writable_location,
+    require_known_scheme_or_writable_folder,
     require_writable_sqlite_catalog,
 )
 from headgate.tables.iceberg.catalog import require_atomic_swap, translate_catalog_error
@@ -315,7 +315,7 @@ class TableCheck:
         return "; ".join(map(self._check_location, dict.fromkeys(self._storage_locations())))
 
     def _check_location(self, location: str) -> str:
-        require_writable_location(location)
+        require_known_scheme_or_writable_folder(location)
         if (folder := local_path_of_encoded_uri(location)) is not None:
             _require_disk_space(folder)
             return f"{folder} may be written"
@@ -541,7 +541,9 @@ def check_quarantine(
             uuid = tables.require_fit_quarantine_and_uuid()
             layout = tables.file_schema(wanted.table)
     except TableMissing:
-        require_writable_location(wanted.location or catalog.properties.get("warehouse", ""))
+        require_known_scheme_or_writable_folder(
+            wanted.location or catalog.properties.get("warehouse", "")
+        )
         require_same(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
     require_same(uuid)

@@ -290,16 +290,16 @@ def serve(
     if fleet_file is not None:
         settings = load_worker_settings(ctx, fleet_file)
         from headgate.operations.http.app import serve_fleet
-        from headgate.runtime.console_log import send_logs_to_stderr
+        from headgate.runtime.console_log import send_redacted_logs_to_stderr
 
-        send_logs_to_stderr([])
+        send_redacted_logs_to_stderr([])
         serve_fleet(settings, listen)
         return
     every = load_all_settings(ctx, sinks)
     from headgate.operations.http.app import serve_sinks as serve_all
-    from headgate.runtime.console_log import send_logs_to_stderr
+    from headgate.runtime.console_log import send_redacted_logs_to_stderr
 
-    send_logs_to_stderr(list(every.values()))
+    send_redacted_logs_to_stderr(list(every.values()))
     serve_all(every, listen)
 
 

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.native.malloc_settings import keep_freed_memory
 from headgate.operations.http.app import serving_with_meters_if_configured
 from headgate.operations.wait import UntilLatest
-from headgate.runtime.console_log import send_logs_to_stderr
+from headgate.runtime.console_log import send_redacted_logs_to_stderr
 from headgate.runtime.fleet.warm_parent import TurnReport
 from headgate.runtime.multi_sink_process import run_side_by_side
 from headgate.runtime.process import logging_start_and_end
@@ -37,7 +37,7 @@ def run(
     A ``sink_file`` that changes is read again. ``report`` tells a worker of its turns.
     """
     keep_freed_memory()
-    send_logs_to_stderr([settings], verbose=verbose)
+    send_redacted_logs_to_stderr([settings], verbose=verbose)
     with logging_start_and_end(settings.name):
         run_sink(
             settings,
@@ -67,7 +67,7 @@ def run_several(
 ) -> Mapping[str, HeadgateError]:
     """Block until SIGINT or SIGTERM, or until no sink is left; return the errors, by sink."""
     keep_freed_memory()
-    send_logs_to_stderr(list(files.values()), verbose=verbose)
+    send_redacted_logs_to_stderr(list(files.values()), verbose=verbose)
     return run_side_by_side(files, measuring=_open_meters_serving_if_configured)
 
 

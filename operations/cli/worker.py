@@ -79,11 +79,11 @@ def _run_folder_worker(
     folder: Path, *, memory_mib: int, state_file: Path | None, verbose: bool
 ) -> None:
     """Block until SIGINT or SIGTERM. Raises ``ConfigurationError``, ``WorkerEnded``."""
-    from headgate.runtime.console_log import send_logs_to_stderr
+    from headgate.runtime.console_log import send_redacted_logs_to_stderr
     from headgate.runtime.fleet.folder import Folder
     from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
-    send_logs_to_stderr([], verbose=verbose)
+    send_redacted_logs_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
     Folder(folder)  # a mistake is told before processes are started
     Worker(lambda: Folder(folder, state_file), command, Limits(memory_mib)).run()
@@ -92,12 +92,12 @@ def _run_folder_worker(
 def _run_fleet_worker(settings: WorkerSettings, *, verbose: bool) -> None:
     """As ``_run_folder_worker``, the sinks that fall to this worker of a fleet."""
     from headgate.control_protocol.redacting_loggers import redacting
-    from headgate.runtime.console_log import send_logs_to_stderr
+    from headgate.runtime.console_log import send_redacted_logs_to_stderr
     from headgate.runtime.fleet.fleet_member import FleetMember  # a folder's worker has no client
     from headgate.runtime.fleet.linux_process_calls import machine_or_cgroup_memory_mib
     from headgate.runtime.fleet.worker import Limits, Worker, warm_parent_command
 
-    send_logs_to_stderr([], verbose=verbose)
+    send_redacted_logs_to_stderr([], verbose=verbose)
     command = warm_parent_command(_WARM_PARENT, *(["--verbose"] if verbose else []))
     jvms_mib = settings.worker.jvms_memory_mib or machine_or_cgroup_memory_mib()
     limits = Limits(settings.worker.memory_mib, jvms_mib)

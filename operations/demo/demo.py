@@ -28,7 +28,7 @@ from headgate.operations.demo.failover_scenario import FailoverScenario
 from headgate.operations.demo.final_report import (
     Contents,
     audit_and_show,
-    read_contents,
+    read_history_and_first_rows,
     show_contents,
     show_next_commands,
 )
@@ -213,7 +213,7 @@ def _stop_participants(screen: Screen, play: FailoverScenario) -> None:
 
 def _audit_and_show_verdict(show: Show, play: FailoverScenario) -> bool:
     screen = show.screen
-    held = read_contents(show.settings)
+    held = read_history_and_first_rows(show.settings)
     show_contents(screen, held)
     report = audit_and_show(screen, show.settings)
     complaints = [

@@ -47,7 +47,7 @@ class Contents:
         )
 
 
-def read_contents(settings: SinkSettings) -> Contents:
+def read_history_and_first_rows(settings: SinkSettings) -> Contents:
     """Return the table's history of commits, and the first few of its rows."""
     with open_tables_creating_nothing(settings) as tables:
         history, (_, files) = tables.reader.history(), tables.reader.scan(COLUMNS_SHOWN)

@@ -366,7 +366,7 @@ class FleetMember:
             now_s = time.monotonic()
             if now_s - looked_s >= IDENTITY_S:
                 looked_s = now_s
-                self._require_same_topic_or_orphan_specs(admin, topic_id)
+                self._orphan_specs_and_raise_if_topic_gone(admin, topic_id)
             if self._followed.orphans and now_s - orphans_s >= IDENTITY_S:
                 orphans_s = now_s
                 self._release_orphan_specs_applied_again()
@@ -389,7 +389,7 @@ class FleetMember:
                     self._log_slots("gained", slots)
                 case SlotsRevoked(slots):
                     # A topic that is gone has no slots, and takes nothing back.
-                    self._require_same_topic_or_orphan_specs(admin, topic_id)
+                    self._orphan_specs_and_raise_if_topic_gone(admin, topic_id)
                     self._followed.on_revoked(slots)
                     self._log_slots("gave away", slots)
                 case SlotsLost(slots):
@@ -409,7 +409,7 @@ class FleetMember:
             )
             self._left.set()
 
-    def _require_same_topic_or_orphan_specs(self, admin: TopicAdmin, topic_id: TopicId) -> None:
+    def _orphan_specs_and_raise_if_topic_gone(self, admin: TopicAdmin, topic_id: TopicId) -> None:
         """Raise ``FleetTopicUnfit`` if the topic is gone, or another one. What cannot be asked is
         as before."""
         try:

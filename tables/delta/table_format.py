@@ -83,7 +83,7 @@ class DeltaFormat(TableFormat):
             return True
         return False
 
-    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.OPERATOR) -> SinkTable:
         del use  # nothing is read ahead
         from headgate.tables.delta.table import DeltaSinkTable
 

@@ -41,7 +41,7 @@ class HudiSinkTable(HudiCommits):
         self._stamps.append(self._reserve_instant(java))
         return commit_token_of(self._place.location, self._stamps[-1])
 
-    def _on_table_config_loaded(self) -> None:
+    def _on_table_config_changed(self) -> None:
         self._stamps.clear()
 
     def _instants_of_unsettled_tokens(self) -> Sequence[str]:

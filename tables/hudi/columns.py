@@ -176,7 +176,7 @@ def _avro_type(column_type: Type, path: Path) -> Any:
             return _avro_decimal(path, *parts)
     raise ConfigurationError(
         f"column {dotted_path(path)!r}: no column of a Hudi table is made of "
-        f"{_refused_type_text(column_type)} here",
+        f"{_refused_type_name(column_type)} here",
         f"use one of {', '.join((*_PLAIN, *_LOGICAL))}, decimal(p,s), and structs, lists and maps "
         "from string of them",
     )
@@ -195,7 +195,7 @@ def _avro_decimal(path: Path, precision: int, scale: int) -> dict[str, Any]:
     return {**form, "precision": precision, "scale": scale}
 
 
-def _refused_type_text(column_type: Type) -> str:
+def _refused_type_name(column_type: Type) -> str:
     return column_type if isinstance(column_type, str) else "a map from other keys than text"
 
 

@@ -138,7 +138,7 @@ class HudiCommits:
             self.close()
             self._open = None
             self._begun.clear()
-            self._on_table_config_loaded()  # if it raises, the next call checks again
+            self._on_table_config_changed()  # if it raises, the next call checks again
             self._open = (config, self._java(self._place, config.schema))
         return self._open
 
@@ -269,7 +269,7 @@ class HudiCommits:
         """Return the instant under which the attempt commits, after what that instant needs."""
         raise NotImplementedError
 
-    def _on_table_config_loaded(self) -> None:
+    def _on_table_config_changed(self) -> None:
         """Forget, or check again, what was known: the table is another one, or was changed."""
 
     def _instants_of_unsettled_tokens(self) -> Sequence[str]:

@@ -98,7 +98,7 @@ class HudiFormat(TableFormat):
             place.require_same_buckets()
         return made
 
-    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.OPERATOR) -> SinkTable:
         del use  # nothing is read ahead
         from headgate.tables.hudi.open_table import open_table
 

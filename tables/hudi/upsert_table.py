@@ -108,7 +108,7 @@ class HudiKeyedJava(HudiJava):
     ) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the table's rows, perhaps only for keys in the files."""
         slices = self.latest_slices(meta)
-        self._require_files_fit_buckets(slices)
+        self._require_fitting_buckets_and_store_them(slices)
         if any(each.logged for each in slices):
             yield from self._read_merged_rows_of_keys_in(columns, key_source_files)
             return
@@ -117,7 +117,7 @@ class HudiKeyedJava(HudiJava):
                 for batch in file.iter_batches(columns=columns):
                     yield batch.select(columns)
 
-    def _require_files_fit_buckets(self, slices: Sequence[Slice]) -> None:
+    def _require_fitting_buckets_and_store_them(self, slices: Sequence[Slice]) -> None:
         """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files.
 
         For a table that others created, only its files show how it is divided. What fits them is
@@ -283,7 +283,7 @@ class HudiKeyedTable(HudiCommits):
     ) -> None:
         super().__init__(place, sink, answer, java)
 
-    def _on_table_config_loaded(self) -> None:
+    def _on_table_config_changed(self) -> None:
         self._place.require_same_buckets()
 
     def _prepare_instant_for(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002

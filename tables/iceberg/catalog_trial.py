@@ -79,7 +79,7 @@ class VendedKeys:
 
 
 class CatalogTrial:
-    """Two scratch tables; once ``made`` names some, they go: ``drop_tables_listing_leftovers``.
+    """Two scratch tables; once ``made`` names some, ``drop_tables_finding_unpurged_locations``.
 
     Questions are asked in the order of the methods. Raises one of ``HeadgateError``.
     """
@@ -124,7 +124,9 @@ class CatalogTrial:
                     self._tables[name] = self._catalog.create_table(
                         name, schema, properties=with_default_properties({})
                     )
-            except Unreachable as error:  # ``drop_tables_listing_leftovers`` knows nothing of it
+            except (
+                Unreachable
+            ) as error:  # ``drop_tables_finding_unpurged_locations`` knows nothing of it
                 text = f"{error.message}; it may have been made all the same"
                 raise Unreachable(text, f"look for {name}, and drop it") from error
             self.made.append(name)
@@ -235,7 +237,7 @@ class CatalogTrial:
             raise CatalogRefused("half of a commit to two tables landed", "")
         return True
 
-    def drop_tables_listing_leftovers(self) -> tuple[str, ...]:
+    def drop_tables_finding_unpurged_locations(self) -> tuple[str, ...]:
         """Drop the tables with their files; return the locations whose files may stay.
 
         Raises what hinders the first one, once all was tried.

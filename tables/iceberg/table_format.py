@@ -102,10 +102,10 @@ class IcebergFormat(TableFormat):
             lambda: self.catalog.list_namespaces(parent or ()), f"the namespaces in {parent!r}"
         )
 
-    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.OPERATOR) -> IcebergTable:
         # A person's claim reads no index, and must not expire snapshots: it may be what saves them.
         deleted_at = spec.key.deleted_at if spec.key else None
-        if use is Use.CLAIM:
+        if use is Use.OPERATOR:
             return IcebergTable(self.catalog, spec.name, sink, spec.branch, deleted_at=deleted_at)
         expire_after_ms = spec.expire_after_ms or None
         commit_lock = self.commit_locks.find_or_add_lock(spec.name)

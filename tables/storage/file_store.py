@@ -88,7 +88,7 @@ def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
 
 
 def name_relative_to(location: str, address: str) -> str:
-    """Return the name of a file below the location."""
+    """Return the name of a file below the location; the whole address of any other file."""
     return address.removeprefix(f"{location}/")
 
 

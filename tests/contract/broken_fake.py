@@ -25,7 +25,7 @@ from headgate.control_protocol.testing.contract import (
 CALL = (FakeCatalog, "apply_or_return_refusal")
 COMMIT = (FakeTable, "commit")
 LINEAGE = (FakeTable, "_judge_branch_lineage")
-CLAIMED = (FakeTable, "_was_claimed_by_this_sink")
+CLAIMED = (FakeTable, "_was_ever_claimed_by_this_sink")
 RECORD = (FakeTable, "_record_of_snapshot")
 OTHERS = (FakeTable, "_topic_ids_of_other_sinks")
 SNAPSHOT = (FakeCatalog, "new_snapshot")

@@ -59,7 +59,7 @@ class IcebergWorld:
     world's own. ``use``: what its tables are opened for.
     """
 
-    use: Use = Use.CLAIM
+    use: Use = Use.OPERATOR
 
     def __init__(
         self,

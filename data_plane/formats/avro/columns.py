@@ -73,6 +73,7 @@ def _may_be_record(avro_type: Avro) -> bool:
 
 
 def _read_type(avro_type: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
+    """Read a value of each record; without a ``field``, all that it holds, as it is written."""
     if avro_type.type == "record":
         return _read_record(avro_type, field, cursors)
     if avro_type.type == "union":

@@ -19,7 +19,7 @@ from headgate.data_plane.formats.avro.schema import Avro, parse_schema
 from headgate.data_plane.formats.avro.schema_inference import columns_of
 from headgate.data_plane.formats.casting.cast_to_table import (
     cast_rows,
-    flag_missing_field,
+    flag_absent_field,
     require_no_faults,
 )
 from headgate.data_plane.formats.format_registry import require_known_options
@@ -44,11 +44,11 @@ class AvroWriterFormat:
         read = read_values(values, self.writer, list(schema), faults)
         return require_no_faults(cast_rows(read, schema, faults), faults)
 
-    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def flag_absent_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         wanted = path[-1]
         for field in reversed(path[:-1]):
             wanted = field.with_type(pa.struct([wanted]))
-        return flag_missing_field(read_values(values, self.writer, [wanted], Faults()), path)
+        return flag_absent_field(read_values(values, self.writer, [wanted], Faults()), path)
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder

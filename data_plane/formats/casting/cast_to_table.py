@@ -87,14 +87,14 @@ def cast_column(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
     return _cast_field(values, field, _Place(rows, faults, field.name))
 
 
-def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
+def flag_absent_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     """Return which records lack the field at the path's end; a null on the way lacks nothing."""
     result = np.zeros(len(values), np.bool_)
     if not path or pa_types.is_null(values.type):
         return result
     if pa_types.is_union(values.type):
         for there, inside in _branches_of(values):
-            result[there] = flag_missing_field(inside, path)
+            result[there] = flag_absent_field(inside, path)
         return result
     if not pa_types.is_struct(values.type):
         return result
@@ -102,7 +102,7 @@ def flag_missing_field(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
     place = field_names.match_fields(path[:1], available)[0]
     if place is None:
         return _valid_flags(values)
-    return flag_missing_field(values.field(place), path[1:]) & _valid_flags(values)
+    return flag_absent_field(values.field(place), path[1:]) & _valid_flags(values)
 
 
 def _may_be_record(data_type: pa.DataType) -> bool:

@@ -59,7 +59,7 @@ def count_in_target_unit(number: Decimal, unit: str, target: pa.DataType) -> int
     return count
 
 
-def count_of_text_in_target_unit(text: str, unit: str, target: pa.DataType) -> int:
+def count_of_number_text_in_target_unit(text: str, unit: str, target: pa.DataType) -> int:
     """Convert a number given as text, likewise. Raises ``ValueError``."""
     return count_in_target_unit(_parse_decimal(text), unit, target)
 
@@ -122,7 +122,7 @@ def _convert_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     if _has_no_false(pc.match_substring_regex(texts, f"{_PLAIN}|{_FRACTION}")):
         return _convert_decimals(texts.cast(pa.decimal256(76, _WIDE_SCALE)), unit, target)
     result = [
-        None if text is None else count_of_text_in_target_unit(text, unit, target)
+        None if text is None else count_of_number_text_in_target_unit(text, unit, target)
         for text in texts.to_pylist()
     ]
     return pa.array(result, pa.int64()).cast(target)

@@ -98,8 +98,8 @@ class ConnectJsonRecords:
             faults.note([row], reason)
         return collector.rows_in_order_or_raise(faults)
 
-    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.flag_missing_field(Packed.pack(values), path, outer_keys=(_WHOLE,))
+    def flag_absent_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.flag_absent_field(Packed.pack(values), path, outer_keys=(_WHOLE,))
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:
         self._finder = finder

@@ -92,8 +92,8 @@ class JsonRecords:
                 result.setdefault(wanted, []).append(row)
         return [(np.array(some, np.int64), wanted) for wanted, some in result.items()]
 
-    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        return paths.flag_missing_field(Packed.pack(values), path)
+    def flag_absent_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.flag_absent_field(Packed.pack(values), path)
 
     def _decode_exact_names(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
         """Read what is plain in one pass, and what that leaves by the rules."""
@@ -147,7 +147,7 @@ class JsonRecords:
 
     def _seem_mostly_bad(self, values: Packed, schema: pa.Schema) -> bool:
         """Judge by a few of them: a block of bad ones would be divided until each stands alone."""
-        self._ensure_spelling_known(values, schema)
+        self._ensure_number_or_text_known(values, schema)
         some = values[:: -(-len(values) // _PROBES)]
         refused = [
             isinstance(self._decode_one_or_reason(value or b"", schema, "", ill_formed=True), str)
@@ -161,7 +161,7 @@ class JsonRecords:
         ``empty_batch``: has no rows, and the schema.
         """
         schema = empty_batch.schema
-        self._ensure_spelling_known(values, schema)
+        self._ensure_number_or_text_known(values, schema)
         fields = self._finder.fields if self._finder else None
         ill_formed, _, marks = bad_record_search.flag_suspect_records(values.array, fields)
         self._marks = _mark_ill_formed_as_unsure(marks, ill_formed)
@@ -180,13 +180,13 @@ class JsonRecords:
             raise UndecodableRecords(bad, rest)
         return rest
 
-    def _ensure_spelling_known(self, values: Packed, schema: pa.Schema) -> None:
+    def _ensure_number_or_text_known(self, values: Packed, schema: pa.Schema) -> None:
         if schema not in self._spellings:
             self._spellings[schema] = {}
             self._learn_spelling_if_new(values, schema)
 
     def _decode_around_bad_records(self, values: Packed, schema: pa.Schema) -> pa.RecordBatch:
-        self._ensure_spelling_known(values, schema)
+        self._ensure_number_or_text_known(values, schema)
         try:
             apart = bad_record_search.BadRecordSearch(
                 values,

@@ -60,7 +60,7 @@ def pick_values_at_path(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.
     return kinds, texts
 
 
-def flag_missing_field(
+def flag_absent_field(
     values: Packed, path: Sequence[pa.Field], outer_keys: Sequence[str] = ()
 ) -> Flags:
     """Return which records have no field at the path's end, which begins after ``outer_keys``."""

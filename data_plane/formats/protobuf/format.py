@@ -53,7 +53,7 @@ class ProtobufWriterFormat:
         read = self._reader.read_records(values, self._kind, list(schema), faults)
         return require_no_faults(cast_rows(read, schema, faults), faults)
 
-    def flag_missing_field(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
+    def flag_absent_field(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
         """Flag all: only records with a null are asked about, and the wire has no nulls."""
         return np.ones(len(values), np.bool_)
 

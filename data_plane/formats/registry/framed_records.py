@@ -33,7 +33,7 @@ class WriterFormat(Protocol):
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch: ...
 
-    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags: ...
+    def flag_absent_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags: ...
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None: ...
 
@@ -96,12 +96,12 @@ class FramedRecords:
             raise UndecodableRecords(reasons, together)
         return together
 
-    def flag_missing_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+    def flag_absent_field(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the path's end: all of those without a schema."""
         result = np.ones(len(values), np.bool_)
         for share in self._split_by_writer_format(values):
             if share.reader is not None:
-                result[share.rows] = share.reader.flag_missing_field(share.values, path)
+                result[share.rows] = share.reader.flag_absent_field(share.values, path)
         return result
 
     def watch_unknown_fields(self, finder: UnknownFieldFinder) -> None:

@@ -86,7 +86,7 @@ class PostgresFormat(TableFormat):
                 return True
         return False
 
-    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.OPERATOR) -> SinkTable:
         del use  # nothing is read ahead
         return PostgresTable(_place(spec), sink)
 

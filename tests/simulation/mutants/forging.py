@@ -75,7 +75,7 @@ def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     return replace(after, said=said)
 
 
-@FAMILY.replaces("LOG-6", (participant, "with_sequence_heard"))
+@FAMILY.replaces("LOG-6", (participant, "with_own_sequence_heard"))
 def leaps_are_forgotten(right: Any, state: Any, sequence: int) -> Any:
     """A participant comes near a number that it did not follow, and coordinators believe."""
     after = right(state, sequence)

@@ -75,7 +75,7 @@ def test_rows_given_back_count_nothing_of_the_delivery_before_them() -> None:
 
     back = delivered.with_missed_rows_replayed(0, Replayed(), command=REPLAY, actor="ann")
 
-    assert (back.records, back.keys, back.is_replay_or_reread) == (0, None, True)
+    assert (back.records, back.keys, back.gives_back_missed_rows) == (0, None, True)
 
 
 _pending = st.lists(st.integers(1, 4), max_size=4).map(

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.log_event_names import LogEvent, event_extra
 from headgate.control_protocol.redacting_loggers import redacting
 from headgate.control_protocol.redaction import Redaction
-from headgate.runtime.console_log import JsonLines, Redacting, send_logs_to_stderr
+from headgate.runtime.console_log import JsonLines, Redacting, send_redacted_logs_to_stderr
 
 SECRET = "swordfish-42"
 
@@ -80,4 +80,4 @@ def test_a_line_holds_no_secret_of_what_runs_now(form: type[JsonLines | Redactin
 def test_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_LOG", "xml")
     with pytest.raises(ConfigurationError, match="HEADGATE_LOG cannot be 'xml'"):
-        send_logs_to_stderr([parse(MINIMAL)])
+        send_redacted_logs_to_stderr([parse(MINIMAL)])

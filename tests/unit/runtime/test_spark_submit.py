@@ -20,7 +20,7 @@ def test_a_driver_that_waits_for_a_start_ends_with_its_parent(
     file.write_text(MINIMAL)
     monkeypatch.setattr(sys, "argv", ["spark_submit.py", "--config", str(file)])
     monkeypatch.setattr(early_signals, "catch_signals", lambda: None)
-    monkeypatch.setattr(console_log, "send_logs_to_stderr", lambda _: None)
+    monkeypatch.setattr(console_log, "send_redacted_logs_to_stderr", lambda _: None)
     monkeypatch.setattr(process, "may_take_part", lambda _: False)
     monkeypatch.setattr(process, "_TURN_S", 0)
     parents = itertools.chain([7, 7, 7], itertools.repeat(1))

@@ -112,6 +112,8 @@ def test_a_location_below_a_folder_that_may_not_be_searched_is_refused(tmp_path:
     (tmp_path / "home").chmod(0)
     try:
         with nobody(), pytest.raises(MissingRights, match="home may not be written"):
-            start_checks.require_writable_location(f"file://{tmp_path}/home/lake/trips")
+            start_checks.require_known_scheme_or_writable_folder(
+                f"file://{tmp_path}/home/lake/trips"
+            )
     finally:
         (tmp_path / "home").chmod(0o755)

@@ -18,7 +18,7 @@ import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
 
 from headgate.config.load import load
-from headgate.operations.demo.final_report import read_contents
+from headgate.operations.demo.final_report import read_history_and_first_rows
 from headgate.operations.demo.trips import generate_trips
 from headgate.operations.demo.workspace import PARTITIONS
 from headgate.runtime.sink_tables import open_tables_creating_nothing
@@ -101,7 +101,7 @@ def assert_the_coordinator_was_killed(output: str, folder: Path) -> None:
     pid, epoch, number = map(int, killed.groups())
     assert int(heir[1]) != pid
     assert int(heir[2]) > epoch
-    commits = read_contents(load(folder / "sink.toml")).history.commits
+    commits = read_history_and_first_rows(load(folder / "sink.toml")).history.commits
     of_the_killed = [
         commit.record for commit in commits if commit.record.transaction.epoch == epoch
     ]

@@ -120,9 +120,9 @@ class Job(Desk):
             for some in rows:
                 require_routable(some.schema, plan, "transform.sql")
             if plan.shaping.distribution is Distribution.NONE:
-                write = stages.transform_writing_stage(plan, batch, "transform.sql")
+                write = stages.result_writing_stage(plan, batch, "transform.sql")
                 return JobDone(reads, [_outcome(write(iter([some]))) for some in rows])
-            pack = stages.transform_packing_stage(plan, batch, "transform.sql")
+            pack = stages.result_packing_stage(plan, batch, "transform.sql")
             rows = [packet for some in rows for packet in pack(iter([some]))]
         parts = [
             _outcome(stages.packet_writing_stage(plan, batch)(iter(those)))

@@ -71,6 +71,8 @@ def test_a_worker_s_log_holds_no_secret_of_its_file(
         "headgate.runtime.fleet.worker.Worker.run",
         lambda _: said.append(redact_for_running_sinks("login sesame-open failed")),
     )
-    monkeypatch.setattr("headgate.runtime.console_log.send_logs_to_stderr", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "headgate.runtime.console_log.send_redacted_logs_to_stderr", lambda *_, **__: None
+    )
     assert run("worker", worker) == (0, "")
     assert said == ["login *** failed"]

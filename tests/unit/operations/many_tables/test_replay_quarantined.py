@@ -74,7 +74,7 @@ def test_suspend_6_what_was_diverted_is_put_again_once(shop: Shop, settings: Sin
     assert offsets(shop) == [2, 3, 5, 6]
     view = shop.table(CLICKS).read()
     assert view.record is not None
-    assert (str(view.record.transaction), view.record.is_replay_or_reread) == ("1.3", True)
+    assert (str(view.record.transaction), view.record.gives_back_missed_rows) == ("1.3", True)
 
 
 def test_suspend_6_the_audit_knows_what_was_put_again(shop: Shop, settings: SinkSettings) -> None:
@@ -129,7 +129,7 @@ def test_suspend_6_delivered_in_between_it_is_tried_again_with_the_same_files(
     commit, waiting = IcebergTable.commit, [shop.decides({CLICKS: [7]})]
 
     def meanwhile(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.is_replay_or_reread and waiting:
+        if attempt.record.gives_back_missed_rows and waiting:
             pending_commits = waiting.pop()
             assert isinstance(
                 commit(shop.table(CLICKS), shop.delivery(CLICKS, pending_commits)), Landed
@@ -148,7 +148,7 @@ def test_suspend_6_an_answer_that_is_lost_doubles_nothing(
     commit, lost = IcebergTable.commit, [True]
 
     def losing(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.is_replay_or_reread and lost:
+        if attempt.record.gives_back_missed_rows and lost:
             lost.clear()
             if landed:
                 commit(self, attempt)
@@ -171,7 +171,7 @@ def test_suspend_6_of_two_that_replay_at_once_one_is_refused(
     commit, first = IcebergTable.commit, [True]
 
     def raced(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.is_replay_or_reread and first:
+        if attempt.record.gives_back_missed_rows and first:
             first.clear()
             assert replay_tables(settings, [CLICKS]) == (ReplayedTable(CLICKS, 2),)
         return commit(self, attempt)

@@ -247,7 +247,7 @@ def test_of_two_that_do_it_at_once_the_second_finds_it_done(
     commit, first = IcebergTable.commit, [True]
 
     def raced(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.is_replay_or_reread and first:
+        if attempt.record.gives_back_missed_rows and first:
             first.clear()
             assert rewrite_expired_commits_of_tables(settings, [CLICKS]) == (
                 RewrittenTable(CLICKS, 3),
@@ -267,7 +267,7 @@ def test_an_answer_that_is_lost_doubles_nothing(
     commit, lost = IcebergTable.commit, [True]
 
     def losing(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
-        if attempt.record.is_replay_or_reread and lost:
+        if attempt.record.gives_back_missed_rows and lost:
             lost.clear()
             if landed:
                 commit(self, attempt)

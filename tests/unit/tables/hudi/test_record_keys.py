@@ -192,14 +192,14 @@ def test_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
     table(tmp_path)
     spec = wanted(tmp_path, properties=CUT)
     HudiFormat().create(spec)
-    FewKeys(HudiLocation.from_spec(spec), "")._require_files_fit_buckets([])
+    FewKeys(HudiLocation.from_spec(spec), "")._require_fitting_buckets_and_store_them([])
     HudiFormat().create(spec)
     for other in ({**CUT, BUCKETS: "8"}, LOCK):
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             HudiFormat().create(wanted(tmp_path, properties=other))
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             place = HudiLocation.from_spec(wanted(tmp_path, properties=other))
-            FewKeys(place, "")._require_files_fit_buckets([])
+            FewKeys(place, "")._require_fitting_buckets_and_store_them([])
 
 
 def test_buckets_that_a_start_declared_and_that_were_refused_are_not_kept(tmp_path: Path) -> None:
@@ -215,7 +215,9 @@ def test_buckets_that_a_start_declared_and_that_were_refused_are_not_kept(tmp_pa
         with pytest.raises(Unreachable, match="no Java"):
             HudiKeyedTable(place, SinkName("sink"), java=lambda *_: no_java).read()
     with pytest.raises(HudiUnsafe, match="is not cut into 4 buckets"):
-        FewKeys(place, "")._require_files_fit_buckets([Slice("0b8f5a1c", UNCUT, 1, logged=False)])
+        FewKeys(place, "")._require_fitting_buckets_and_store_them(
+            [Slice("0b8f5a1c", UNCUT, 1, logged=False)]
+        )
     HudiFormat().create(wanted(tmp_path, properties={**CUT, BUCKETS: "8"}))
 
 

@@ -93,7 +93,7 @@ def test_who_may_not_drop_hears_of_both_tables(made: tuple[CatalogTrial, Mock]) 
     trial, catalog = made
     catalog.purge_table.side_effect = catalog.drop_table.side_effect = ForbiddenError("not you")
     with pytest.raises(MissingRights, match=r"db\.scratch and db\.scratch_other.*not you"):
-        trial.drop_tables_listing_leftovers()
+        trial.drop_tables_finding_unpurged_locations()
     catalog.drop_table.side_effect = None
-    assert len(trial.drop_tables_listing_leftovers()) == 2
+    assert len(trial.drop_tables_finding_unpurged_locations()) == 2
     assert trial.made == []

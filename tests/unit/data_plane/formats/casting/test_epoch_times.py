@@ -105,7 +105,7 @@ def test_numbers_beyond_measure_are_refused_at_once(text: str) -> None:
     for target in TARGETS:
         assert read(pa.array(["5", text], pa.large_string()), target, "s")[1] == {1}
     with pytest.raises(ValueError, match=r"."):
-        epoch_times.count_of_text_in_target_unit(text, "s", TARGETS[0])
+        epoch_times.count_of_number_text_in_target_unit(text, "s", TARGETS[0])
 
 
 def test_text_that_is_no_number_is_a_time_as_ever() -> None:
