@@ -48,7 +48,7 @@ from headgate.control_protocol.ports import (
     SinkTable,
 )
 from headgate.control_protocol.table_format import TableSpec
-from headgate.data_plane.batch.plugin_plans import PluginPlans
+from headgate.data_plane.batch.file_schema_plans import FileSchemaPlans
 from headgate.data_plane.batch.transform_and_distribution import Shaping
 from headgate.data_plane.batch.writer_task_plan import Plans, SourcePlan, WriterPlan
 from headgate.data_plane.write.write_batch import write_chunks
@@ -99,7 +99,7 @@ def delta(folder: Path, rows: Sequence[bytes], commits: int) -> float:
     wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns)
     kind = DeltaFormat()
     kind.create(wanted)
-    plans = PluginPlans(lambda: kind.file_schema(wanted), Shaping())
+    plans = FileSchemaPlans(lambda: kind.file_schema(wanted), Shaping())
     return appended(kind.open(wanted, SINK), plans.load_plan, rows, commits)
 
 

@@ -30,7 +30,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from headgate.config.observability_settings import HttpSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving_http
 

@@ -11,10 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
-from headgate.config.observability_settings import HttpSettings
 from headgate.config.section_schema import Key, keys_of
 from headgate.config.setting_types import Properties, Secret
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.config.worker_settings import WorkerSettings
 from headgate.data_plane.formats.column_options import Constant
 from headgate.kafka import client_settings as kafka_keys

@@ -24,7 +24,7 @@ from headgate.control_protocol.secret_references import (
     read_reference,
 )
 from headgate.data_plane.formats.column_options import Constant
-from headgate.tables.jvm_start import note_variable_to_hide_from_jvms
+from headgate.tables.jvm_start_hiding_secrets import note_variable_to_hide_from_jvms
 
 # Resolves what a sink file refers to instead of holding it: variables and files.
 

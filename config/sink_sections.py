@@ -25,7 +25,6 @@ from headgate.config.multi_table_settings import (
     TablesSettings,
     choose_primary_table,
 )
-from headgate.config.observability_settings import HttpSettings, TelemetrySettings
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.registry_auth_settings import RegistryAuthSettings
 from headgate.config.report_settings import LineageSettings, SignalSettings
@@ -40,6 +39,7 @@ from headgate.config.setting_types import (
 )
 from headgate.config.shape_settings import ShapeSettings
 from headgate.config.table_settings import ColumnSettings, TableSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings, TelemetrySettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.message_encoding import Wire

@@ -15,7 +15,6 @@ from headgate.config.column_rules import (
 from headgate.config.kafka_auth_settings import KafkaAuthSettings, require_valid_auth
 from headgate.config.keyed_table_checks import require_valid_keyed_tables
 from headgate.config.maintenance_settings import require_valid_maintenance
-from headgate.config.observability_settings import require_valid_observability
 from headgate.config.registry_auth_settings import require_valid_registry_auth
 from headgate.config.report_settings import require_valid_reports
 from headgate.config.routed_tables import require_valid_routed_tables
@@ -30,6 +29,7 @@ from headgate.config.table_declaration import (
 )
 from headgate.config.table_format_registry import require_format_support
 from headgate.config.table_settings import ICEBERG, SchemaSettings
+from headgate.config.telemetry_and_http_settings import require_valid_observability
 from headgate.control_protocol.errors import (
     ColumnsCannotEvolve,
     ConfigurationError,
@@ -46,7 +46,7 @@ from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.kafka import client_settings as kafka_keys
 from headgate.kafka.authentication import AUTH
 from headgate.participant.settings import Incompatible, UnknownFields
-from headgate.tables.jvm_start import require_no_secret_arguments
+from headgate.tables.jvm_start_hiding_secrets import require_no_secret_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,12 +10,12 @@ from typing import Annotated
 from pydantic import Field
 
 from headgate.config.kafka_auth_settings import KafkaAuthSettings
-from headgate.config.observability_settings import (
+from headgate.config.setting_types import Properties, Secret, Text
+from headgate.config.telemetry_and_http_settings import (
     HttpSettings,
     TelemetrySettings,
     require_valid_observability,
 )
-from headgate.config.setting_types import Properties, Secret, Text
 from headgate.config.validation import require_valid_kafka_settings, require_valid_signing_keys
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redaction import Redaction

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headgate.config.observability_settings import HttpSettings, parse_listen_address
 from headgate.config.reload import Reload, describe_when_adopted
 from headgate.config.sink_sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings, parse_listen_address
 from headgate.control_protocol.current_sink import working_for_sink
 from headgate.control_protocol.errors import (
     ConfigurationError,

@@ -83,7 +83,7 @@ from headgate.tables.unstaged_secondary_table import FileListSecondaryTable, Fix
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from pyiceberg.catalog import Catalog
 
-    from headgate.data_plane.batch.plugin_plans import QuarantinePlans
+    from headgate.data_plane.batch.file_schema_plans import QuarantinePlans
     from headgate.data_plane.batch.writer_task_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.routed_table_creation import TableMaker
@@ -619,24 +619,24 @@ class SinkTables:
         return planning_of(self.settings, self._table_plans(quarantine_plans), lookup)
 
     def _table_plans(self, quarantine_plans: QuarantinePlans | None) -> TablePlans:
-        from headgate.data_plane.batch.plugin_plans import PluginPlans
+        from headgate.data_plane.batch.file_schema_plans import FileSchemaPlans
         from headgate.data_plane.batch.writer_task_plan import Plans
         from headgate.runtime.write_planning import shaping_of
 
         shape = shaping_of(self.settings)
         if found := self.catalog_format_of():  # it has the quarantine, too
             return Plans(found.catalog, shape)
-        return PluginPlans(partial(self.file_schema, self.name), shape, quarantine_plans)
+        return FileSchemaPlans(partial(self.file_schema, self.name), shape, quarantine_plans)
 
     def _quarantine_plans(self) -> QuarantinePlans:
-        from headgate.data_plane.batch.plugin_plans import PluginQuarantinePlans
+        from headgate.data_plane.batch.file_schema_plans import FileSchemaQuarantinePlans
         from headgate.data_plane.batch.writer_task_plan import Plans
 
         name = self.settings.quarantine.table
         if found := self.catalog_format_of(name):
             return Plans(found.catalog)
         read = partial(self.format_of(name).reader, self.table_spec_of(name), self.settings.name)
-        return PluginQuarantinePlans(partial(self.file_schema, name), read)
+        return FileSchemaQuarantinePlans(partial(self.file_schema, name), read)
 
     def atomic_commits(self) -> AtomicCommits | None:
         """Return what delivers to several tables in one call, if the sink file asks for that.

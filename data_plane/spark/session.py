@@ -25,7 +25,7 @@ from typing import Any
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.tables.iceberg.jvm import Jvm
-from headgate.tables.jvm_start import start_jvm_unless_running, with_spark_redaction
+from headgate.tables.jvm_start_hiding_secrets import start_jvm_unless_running, with_spark_redaction
 
 log = redacted_logger(__name__)
 

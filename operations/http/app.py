@@ -9,9 +9,9 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from headgate.config.observability_settings import HttpSettings, TelemetrySettings
 from headgate.config.reload import LOOKED_AT_S, Reload
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings, TelemetrySettings
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger, redacting

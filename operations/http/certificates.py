@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from headgate.config.observability_settings import HttpSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.control_protocol.errors import ConfigurationError
 
 

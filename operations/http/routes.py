@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from headgate.config.observability_settings import HttpSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.kafka.token_providers import is_loopback_host
 from headgate.operations.control.operator_claim import acting_as_operator

@@ -27,7 +27,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from headgate.config.observability_settings import (
+from headgate.config.telemetry_and_http_settings import (
     HttpSettings,
     parse_listen_address,
     require_safe_listen_address,

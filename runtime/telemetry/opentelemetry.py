@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
-from headgate.config.observability_settings import TelemetrySettings
+from headgate.config.telemetry_and_http_settings import TelemetrySettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.runtime.telemetry.meters import Gauge, Gauges, Labels, Unregister
 from headgate.runtime.telemetry.metric_catalog import INSTRUMENTS, Kind

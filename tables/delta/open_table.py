@@ -23,7 +23,7 @@ from headgate.control_protocol.table_format import FileSchema, TableSpec, schema
 from headgate.tables.delta.columns import can_partition_by, columns_from_delta
 from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, log_unreadable_error
-from headgate.tables.delta.protocol_trial import (
+from headgate.tables.delta.protocol_support_trial import (
     delta_library_version,
     newest_protocol_refusal_or_empty,
     protocol_refusal_or_empty,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headgate.control_protocol.errors import HudiMissing
-from headgate.tables.jvm_start import start_jvm_unless_running, with_spark_redaction
+from headgate.tables.jvm_start_hiding_secrets import start_jvm_unless_running, with_spark_redaction
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",

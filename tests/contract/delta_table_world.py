@@ -14,7 +14,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import TableSpec
-from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
+from headgate.data_plane.batch.file_schema_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.delta.open_table import DeltaLocation

@@ -31,7 +31,7 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
+from headgate.data_plane.batch.file_schema_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.delta.open_table import DeltaLocation

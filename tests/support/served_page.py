@@ -7,9 +7,9 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 
-from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving_http
 from headgate.operations.http.sink_status_cache import ServedSink

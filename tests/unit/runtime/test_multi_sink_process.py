@@ -17,9 +17,9 @@ from unit.config.test_reload import TEXT, Opened, World, write
 
 from headgate.config import reload
 from headgate.config.load import load, parse
-from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.control_protocol.current_sink import (
     bound_to_current_sink,
     current_sink,

@@ -24,7 +24,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.table_format import FileSchema
-from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
+from headgate.data_plane.batch.file_schema_plans import plan_of_file_schema
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.writer_task_plan import Handling, SourcePlan, quarantine_source_of
 from headgate.data_plane.cdc.policy import Changes

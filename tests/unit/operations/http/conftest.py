@@ -13,8 +13,8 @@ import pytest
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
-from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.http.routes import Site
 from headgate.operations.http.server import serving_http

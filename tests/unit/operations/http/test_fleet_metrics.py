@@ -8,7 +8,7 @@ from pathlib import Path
 from support.made_up_fleet import NOW, MadeUpFleet, made_up_fleet
 
 from headgate.config.load import load_worker_file
-from headgate.config.observability_settings import TelemetrySettings
+from headgate.config.telemetry_and_http_settings import TelemetrySettings
 from headgate.operations.http.fleet_knowledge import FollowedFleet
 from headgate.operations.http.fleet_metrics import fleet_gauges, gauge_of_reading_begun
 from headgate.runtime.fleet.sink_life import LifeState

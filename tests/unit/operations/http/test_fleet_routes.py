@@ -19,9 +19,9 @@ from unit.config.test_load import MINIMAL
 from unit.operations.http.conftest import GUARDED, OPERATOR, VIEWER, Client
 from unit.operations.http.test_server import NASTY
 
-from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Properties, Secret
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.config.worker_settings import WorkerSettings
 from headgate.control_protocol.errors import FleetChangedMeanwhile, RetryLater
 from headgate.control_protocol.message_encoding import Skipped, SkipReason

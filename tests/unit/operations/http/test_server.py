@@ -25,8 +25,8 @@ from unit.operations.http.conftest import (
     report,
 )
 
-from headgate.config.observability_settings import HttpSettings
 from headgate.config.setting_types import Secret
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.http import operator_actions
 from headgate.operations.http.routes import Site

@@ -20,7 +20,7 @@ import pytest
 from unit.operations.http.conftest import GUARDED, OPERATOR, VIEWER, Client, Serve, report
 from unit.operations.http.test_server import certified
 
-from headgate.config.observability_settings import HttpSettings
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.operations.http import server
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -15,9 +15,9 @@ from unit.config.test_load import MINIMAL
 from unit.operations.http.conftest import ERROR, NOW, MadeUp, report
 
 from headgate.config.load import parse
-from headgate.config.observability_settings import HttpSettings
 from headgate.config.reload import Reload
 from headgate.config.setting_types import Secret
+from headgate.config.telemetry_and_http_settings import HttpSettings
 from headgate.control_protocol import redacting_loggers
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.coordinator.settings import CoordinatorSettings

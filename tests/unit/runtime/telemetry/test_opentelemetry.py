@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from repository.tree import ROOT
 
-from headgate.config.observability_settings import TelemetrySettings
 from headgate.config.setting_types import Properties
+from headgate.config.telemetry_and_http_settings import TelemetrySettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge

@@ -16,7 +16,7 @@ from headgate.control_protocol.testing.contract.world import (
     record,
     require_landed,
 )
-from headgate.tables.delta import open_table, protocol_trial
+from headgate.tables.delta import open_table, protocol_support_trial
 from headgate.tables.delta.table_format import DeltaFormat
 
 COLUMN = {"type": "long", "nullable": True, "metadata": {}}
@@ -148,7 +148,7 @@ def test_a_full_disk_does_not_count_as_a_protocol_that_is_refused(
         raise OSError("Generic LocalFileSystem error: No space left on device")
 
     world = made(tmp_path, PROTOCOLS["writer 2"], unlike="any other trial")
-    monkeypatch.setattr(protocol_trial.DeltaTable, "create_write_transaction", full)
+    monkeypatch.setattr(protocol_support_trial.DeltaTable, "create_write_transaction", full)
     assert DeltaFormat().file_schema(world.wanted)
 
 

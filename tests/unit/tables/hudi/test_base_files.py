@@ -14,7 +14,7 @@ from headgate.control_protocol.commit_tokens import is_path_of_token
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.table_format import FileSchema
-from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
+from headgate.data_plane.batch.file_schema_plans import plan_of_file_schema
 from headgate.data_plane.batch.writer_task_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape_of
 from headgate.tables.hudi.base_files import (

@@ -36,7 +36,7 @@ class QuarantinePlans(Protocol):
     def drop_plans_with_temporary_credentials(self) -> bool: ...
 
 
-class PluginPlans:
+class FileSchemaPlans:
     """Plans the files of a sink's table, and with ``quarantine`` of its quarantine.
 
     ``layout`` returns the table's current layout.
@@ -68,7 +68,7 @@ class PluginPlans:
         )
 
 
-class PluginQuarantinePlans:
+class FileSchemaQuarantinePlans:
     """Plans the files of a quarantine of the table's format.
 
     ``layout`` returns its current layout, and ``read`` opens it for its rows.

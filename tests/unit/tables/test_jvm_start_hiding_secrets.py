@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.control_protocol.secret_references import read_environment_variable
-from headgate.tables.jvm_start import (
+from headgate.tables.jvm_start_hiding_secrets import (
     note_variable_to_hide_from_jvms,
     start_jvm_unless_running,
     with_spark_redaction,
