@@ -137,6 +137,7 @@ class TableView:
     branch say that they read (rule TABLE-5). ``data_location``: where the table wants its data
     files, if not under ``location``. ``filled``: of a ledger, the UUIDs of the tables that it has
     filled (rule LEDGER-2). ``deleted``: what people deleted from it (rule COMPACTION-1).
+    ``only_tags_above``: each snapshot of the branch above the tag is under another sink's tag.
     """
 
     table: str
@@ -153,6 +154,12 @@ class TableView:
     data_location: str = ""
     filled: Mapping[str, str] = field(default_factory=dict)
     deleted: DeletedRecords = field(default_factory=DeletedRecords)
+    only_tags_above: bool = False
+
+    @property
+    def is_tag_behind(self) -> bool:
+        """Return whether others have moved the branch on, so that the tag has to move (TABLE-4)."""
+        return self.head != self.tag and not self.only_tags_above
 
     @property
     def current_record(self) -> CommitRecord | None:

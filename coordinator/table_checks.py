@@ -125,7 +125,7 @@ def _have_others_moved_branch(known: TableView, found: TableView) -> bool:
 
     The table as it is known does not tell: it may have been read after they did, to deliver.
     """
-    return found.head != found.tag or (found.uuid, found.tag) != (known.uuid, known.tag)
+    return found.is_tag_behind or (found.uuid, found.tag) != (known.uuid, known.tag)
 
 
 def with_unseen_tables_listed(state: State) -> State:

@@ -89,6 +89,7 @@ from headgate.tables.iceberg.tag_lineage import (
     compare_branch_with_tag,
     deleted_records_of,
     find_topics_of_other_sinks,
+    has_only_tags_above,
     newest_record_on_branch,
     summary_properties_of,
 )
@@ -338,6 +339,7 @@ class IcebergTable:
             others=find_topics_of_other_sinks(metadata, self._branch, self._sink),
             filled=filled_table_uuids(self._sink, metadata.properties),
             deleted=deleted_records_of(self._sink, metadata.properties),
+            only_tags_above=has_only_tags_above(metadata, self._branch, self._sink),
         )
 
     def _decide_lineage(self, table: Table) -> Lineage:

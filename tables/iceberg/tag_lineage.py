@@ -82,6 +82,22 @@ def find_topics_of_other_sinks(
     return topics
 
 
+def has_only_tags_above(metadata: TableMetadata, branch: str, sink: SinkName) -> bool:
+    """Return whether each snapshot from the branch's head down to the sink's tag is under another
+    sink's: nobody expires those, so that the way from the head to the tag stays (TABLE-4)."""
+    refs = metadata.refs
+    tagged = {ref.snapshot_id for name, ref in refs.items() if sink_of_tag(name, branch)}
+    tag, head = refs.get(tag_name(sink, branch)), refs.get(branch)
+    if tag is None or head is None:
+        return False
+    for snapshot in ancestors_of(snapshots_by_id(metadata), head):
+        if snapshot.snapshot_id == tag.snapshot_id:
+            return True
+        if snapshot.snapshot_id not in tagged:
+            return False
+    return False
+
+
 def deleted_records_of(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:
     """Return what people deleted from the table (COMPACTION-1)."""
     return deleted_records_in_properties(sink, deleted_row_count(sink, properties), properties)

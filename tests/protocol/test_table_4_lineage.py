@@ -167,6 +167,16 @@ def test_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     assert coordinator.phase is Phase.SETTLING, "once is enough"
 
 
+def test_an_idle_sink_lets_its_tag_be_where_only_tags_of_others_are_above() -> None:
+    """Two idle sinks on one table would else renew their tags because of each other, for ever."""
+    coordinator = Coordinator.at(Phase.OPEN, LOOKS)
+    idle_until_it_looks(coordinator)
+    coordinator.reads(replace(with_foreign_commit(coordinator.table), only_tags_above=True))
+    nobody_has_anything(coordinator)
+
+    assert coordinator.phase is Phase.SETTLING
+
+
 def test_it_commits_nothing_where_nobody_else_has() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
