@@ -101,6 +101,7 @@ from headgate.participant.schema_proposals import (
     ends_of_repeated_batch,
     forget_expired_refusals,
     forget_proposals_and_answers,
+    forget_proposals_of_lost_partitions,
     forget_proposals_of_suspended_tables,
     log_newly_ignored_fields,
     on_batch_needs,
@@ -323,7 +324,7 @@ def _announce_gain(state: State, gained: frozenset[TopicPartition], kind: Presen
 
 def _drop_work_and_announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
     """Drop all unannounced work: nothing could be announced, and files mix partitions."""
-    state = without_lost_partitions(drop_unannounced_work(state), lost)
+    state = _without_lost_partitions(drop_unannounced_work(state), lost)
     return append_presence(state, PresenceKind.LOST, lost)
 
 
@@ -336,16 +337,21 @@ def _try_announce_and_release(state: State) -> Step:
         state, actions = append_status(state, state.term.writing.number)
     # Only behind the status: the next owner's PRESENCE follows it in the log, so that the
     # settlement which gives it a position has judged what is announced here (POSITION-2).
-    return without_lost_partitions(state, state.work.leaving), actions
+    return _without_lost_partitions(state, state.work.leaving), actions
 
 
 def _on_release_timed_out(state: State) -> Step:
     """POSITION-1 is bounded in time: drop what is not announced by now; it is read again."""
     if not state.work.leaving:
         return state, ()
-    return without_lost_partitions(drop_unannounced_work(state), state.work.leaving), (
+    return _without_lost_partitions(drop_unannounced_work(state), state.work.leaving), (
         RELEASE_TIMED_OUT,
     )
+
+
+def _without_lost_partitions(state: State, lost: frozenset[TopicPartition]) -> State:
+    state = without_lost_partitions(state, lost)
+    return forget_proposals_of_lost_partitions(state) if state.needs.open else state
 
 
 # --------------------------------------------------------------------------------- what is heard

@@ -190,6 +190,15 @@ def forget_proposals_of_suspended_tables(state: State, suspended: Mapping[str, s
     return replace(state, needs=replace(state.needs, answers=kept, open=still))
 
 
+def forget_proposals_of_lost_partitions(state: State) -> State:
+    """SCHEMA-4: forget what only records of partitions wait for that somebody else owns now: that
+    one meets them again, and here nothing waits."""
+    still = tuple(
+        need for need in state.needs.open if need.proposal.first.keys() & state.work.owned.keys()
+    )
+    return replace(state, needs=replace(state.needs, open=still))
+
+
 def forget_proposals_and_answers(state: State) -> State:
     """EPOCH-3: another coordinator knows nothing of the proposals; the records are met again."""
     needs = state.needs

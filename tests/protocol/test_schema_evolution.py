@@ -158,6 +158,25 @@ def test_schema_4_end_before_the_answer_claims_what_was_written_and_names_the_re
     assert claimed(participant.status) == {P0: (10, 12), P1: (20, 168)}
 
 
+def test_schema_4_who_owns_no_waiting_partition_any_more_waits_for_nothing() -> None:
+    """Its new owner meets the same records; the catalog may refuse the column for hours."""
+    participant = in_need()
+    participant.hears_itself()
+    participant.owns(P1)
+    assert not participant.state.needs.open
+    looks(participant, {P1: 70})
+    participant.end(1)
+    participant.batch_written()
+    assert participant.status.failure is None
+    assert claimed(participant.status) == {P1: (20, 70)}
+
+
+def test_schema_4_who_owns_one_of_the_waiting_partitions_waits_on() -> None:
+    participant = in_need({P0: 12, P1: 25})
+    participant.owns(P1)
+    assert [need.proposal.columns for need in participant.state.needs.open] == [TIP]
+
+
 def test_schema_4_an_answer_under_way_writes_what_lies_before_the_records_that_wait() -> None:
     participant = Participant.writing(offsets(10, 20))
     participant.end(1)
