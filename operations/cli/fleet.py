@@ -325,7 +325,8 @@ def _wait_until_drained(settings: WorkerSettings, worker: str, timeout_s: float)
                     )
                 raise WorkersSilent(
                     f"others have not taken all sinks of worker {worker} within {timeout_s:g} s",
-                    f"{hint}; a static member's are kept for its session's time-out",
+                    f"{hint}; those of a static member (worker.static_member) are kept for its "
+                    "worker.session_timeout_ms: ask again with a longer --timeout",
                 )
             watched.follow(0.5)
 

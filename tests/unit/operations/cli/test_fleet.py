@@ -137,6 +137,15 @@ def test_a_drain_that_cannot_be_followed_says_so(run: Run, monkeypatch: pytest.M
     assert "HG-411" in "".join(said)
 
 
+def test_a_drain_names_the_option_that_waits_longer(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_commands, "_change_specs_or_say_unchanged", lambda *_, **__: None)
+    said = "".join(run(Brokers(*[True] * 9), "drain", "w1", "--timeout", "0.2"))
+    assert "--timeout" in said
+    assert "worker.session_timeout_ms" in said
+
+
 GONE = ObservedWorker(worker="w1", incarnation="i", leaving=True)
 OTHER = ObservedWorker(worker="w2", incarnation="j", slots=(0,))
 TWIN = replace(GONE, incarnation="k", leaving=False, slots=(1,))
