@@ -30,7 +30,7 @@ from headgate.coordinator.table_suspension import (
     find_table_trouble,
     resume_requested_tables,
     resuming_tables_without_pending,
-    stop_resuming_troubled_tables,
+    stop_resuming_tables_without_pending,
     suspend_or_forget_tables,
     tables_of_term_to_suspend_if_missing,
 )
@@ -93,7 +93,7 @@ def on_look_at_secondaries(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Note what tags and heads of secondary tables show of others' work."""
     state, tells = resume_requested_tables(state, given, now_ms)
-    state, stopped = stop_resuming_troubled_tables(state, given.troubles, now_ms)
+    state, stopped = stop_resuming_tables_without_pending(state, given, now_ms)
     state, suspended = suspend_or_forget_tables(
         state, find_missing_filled_tables(state, given), now_ms
     )

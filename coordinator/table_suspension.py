@@ -219,7 +219,8 @@ def suspend_troubled_tables(
     troubles = {
         n: error for n, error in given.troubles.items() if n not in term.suspensions.suspended
     }
-    refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
+    shut = suspended_tables_not_resuming(term)
+    refused = _tables_not_allowed(given.troubles) - shut
     for name, view in given.views.items():
         if name in named or name in term.suspensions.suspended:
             continue
@@ -230,19 +231,43 @@ def suspend_troubled_tables(
                 reported_troubles[name].removeprefix(f"{MissingRights.code} ")
             )
             refused.add(name)
-    asked = {*given.views, *given.troubles}
-    known = term.suspensions.refused_access
-    reads = _count_refused_access(known.reads, refused, asked, term.delivery.pending)
-    state = _with_refused_access(state, replace(known, reads=reads))
-    early = {n for n in refused if reads[n].times < REFUSALS_MAX}
-    state, stopped = stop_resuming_troubled_tables(state, given.troubles, now_ms)
+    state, early = _count_refused_reads(state, refused, {*given.views, *given.troubles})
+    resuming = {n: error for n, error in given.troubles.items() if n not in early}
+    state, stopped = _stop_resuming_troubled_tables(state, resuming, now_ms)
     state, tells = suspend_or_forget_tables(
         state, {n: e for n, e in troubles.items() if n not in early}, now_ms
     )
     return state, (*stopped, *tells)
 
 
-def stop_resuming_troubled_tables(
+def stop_resuming_tables_without_pending(
+    state: State, given: SecondariesRead, now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """SUSPEND-5: suspend resuming tables again that a table check finds gone or unreadable."""
+    read = given.views.keys() | given.troubles.keys()
+    looked = resuming_tables_without_pending(term_of(state)) & read
+    refused = _tables_not_allowed(given.troubles) & looked
+    state, early = _count_refused_reads(state, refused, looked)
+    troubles = {n: error for n, error in given.troubles.items() if n not in early}
+    return _stop_resuming_troubled_tables(state, troubles, now_ms)
+
+
+def _tables_not_allowed(troubles: Troubles) -> set[str]:
+    return {n for n, error in troubles.items() if isinstance(error, MissingRights)}
+
+
+def _count_refused_reads(
+    state: State, refused: Collection[str], asked: Collection[str]
+) -> tuple[State, set[str]]:
+    """Count these refusals, and return whose are too few yet to suspend the table."""
+    term = term_of(state)
+    known = term.suspensions.refused_access
+    reads = _count_refused_access(known.reads, refused, asked, term.delivery.pending)
+    early = {n for n in refused if reads[n].times < REFUSALS_MAX}
+    return _with_refused_access(state, replace(known, reads=reads)), early
+
+
+def _stop_resuming_troubled_tables(
     state: State, troubles: Troubles, now_ms: int
 ) -> tuple[State, tuple[LogLine, ...]]:
     """SUSPEND-5: suspend resuming tables again that are gone, or cannot be read.
@@ -253,15 +278,18 @@ def stop_resuming_troubled_tables(
     found = {
         name: _suspension_for(name, error, wall_ms)
         for name, error in troubles.items()
-        if (known := term.suspensions.suspended.get(name))
-        and known.resuming
-        and not isinstance(error, MissingRights)
+        if (known := term.suspensions.suspended.get(name)) and known.resuming
     }
     if not found:
         return state, ()
-    suspended = {**term.suspensions.suspended, **found}
-    term = replace(term, suspensions=replace(term.suspensions, suspended=suspended))
-    return replace(state, term=term), suspended_tables_log_lines(found)
+    suspensions = replace(
+        term.suspensions,
+        suspended={**term.suspensions.suspended, **found},
+        refused_access=term.suspensions.refused_access.without_tables(found),
+    )
+    return replace(state, term=replace(term, suspensions=suspensions)), suspended_tables_log_lines(
+        found
+    )
 
 
 def suspend_undeliverable_tables(
@@ -336,7 +364,8 @@ def suspend_or_forget_tables(
     found = build_suspensions_or_raise(state, troubles, state.wall_ms(now_ms))
     suspended = {**term.suspensions.suspended, **found}
     require_not_too_many_suspended(suspended)
-    refused = term.suspensions.refused_access.without_tables(suspended)
+    shut = {name for name, each in suspended.items() if not each.resuming}
+    refused = term.suspensions.refused_access.without_tables(shut)
     state = replace(
         state,
         term=replace(

@@ -564,6 +564,30 @@ def test_suspend_5_one_that_goes_while_it_is_resuming_stays_suspended_and_may_be
     asks(made, ORDERS)
 
 
+@pytest.mark.parametrize("owing", [True, False])
+def test_suspend_5_one_that_may_not_be_read_again_and_again_resumes_no_more(*, owing: bool) -> None:
+    """It would be resuming for ever, without a word, and a person's next RESUME would not count."""
+    resumed = Suspended(ORDERS, "HG-201 was rolled back", resuming=True)
+    made = ledgers(*([pending(EPOCH - 1, 4)] if owing else []), suspended=(resumed,))
+    for number in range(REFUSALS_MAX):
+        assert number == 0 or made.term.suspensions.suspended[ORDERS].resuming
+        made.until(Phase.DELIVERING if owing else Phase.PREPARING)
+        reads(made, secondary(ASIDE), troubles={ORDERS: NOT_ALLOWED})
+    assert made.term.suspensions.suspended[ORDERS].why == f"HG-103 {NOT_ALLOWED.message}"
+    assert not made.term.suspensions.suspended[ORDERS].resuming
+    assert f"{ORDERS} is suspended" in made.told
+
+
+def test_suspend_5_one_that_may_not_be_delivered_to_again_and_again_resumes_no_more() -> None:
+    resumed = Suspended(ORDERS, "HG-201 was rolled back", resuming=True)
+    made = ledgers(pending(EPOCH - 1, 4), suspended=(resumed,))
+    for number in range(REFUSALS_MAX):
+        assert number == 0 or made.term.suspensions.suspended[ORDERS].resuming
+        forbids(made)
+    assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-103")
+    assert not made.term.suspensions.suspended[ORDERS].resuming
+
+
 def test_suspend_5_one_that_owes_much_has_time_to_receive_it() -> None:
     """It is left out of what is read while its delivery goes on."""
     resumed = replace(DROPPED, resuming=True, since_ms=WALL_AHEAD_MS + 1_000_000)

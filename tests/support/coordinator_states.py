@@ -150,7 +150,8 @@ def _suspensions(term: Term) -> Iterator[str]:
     if len(suspensions.suspended) > SUSPENDED_MAX:
         yield "more tables are suspended than can be named"
     refused = suspensions.refused_access
-    if suspensions.suspended.keys() & {*refused.reads, *refused.deliveries, *refused.stagings}:
+    shut = {name for name, each in suspensions.suspended.items() if not each.resuming}
+    if shut & {*refused.reads, *refused.deliveries, *refused.stagings}:
         yield "refusals of a suspended table are counted"
     if suspensions.forgotten & term.delivery.secondaries.keys():
         yield "a forgotten table is among the secondary tables"
