@@ -96,6 +96,7 @@ from headgate.coordinator.phase_steps import (
     leader_unanswered_max_ms,
     partitions_of_newest_start,
     recover_from_table,
+    should_release_leadership,
     step_down,
     stop_sink,
     suspension_reasons,
@@ -1011,14 +1012,6 @@ def with_possible_successor_heard(state: State, said: Envelope, now_ms: int) -> 
 
 def _has_sender_left(event: Presence | WriteStatus) -> bool:
     return isinstance(event, Presence) and event.kind is PresenceKind.LOST and not event.owned
-
-
-def should_release_leadership(state: State, now_ms: int) -> bool:
-    """Return whether to give up the lead: nothing is answered for long, and others are there."""
-    since_ms, patient_ms = state.call.unanswered_since_ms, leader_unanswered_max_ms(state.settings)
-    if since_ms is None or now_ms - since_ms < patient_ms:
-        return False
-    return any(now_ms - at_ms < patient_ms for at_ms in state.watch.peers.values())
 
 
 def leadership_released_error(state: State, now_ms: int) -> LeadershipReleased:

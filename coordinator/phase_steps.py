@@ -131,6 +131,14 @@ def leader_unanswered_max_ms(settings: CoordinatorSettings) -> int:
     return max(PATIENCE_INTERVALS * settings.commit_interval_ms, PATIENCE_MS_MIN)
 
 
+def should_release_leadership(state: State, now_ms: int) -> bool:
+    """Return whether to give up the lead: nothing is answered for long, and others are there."""
+    since_ms, patient_ms = state.call.unanswered_since_ms, leader_unanswered_max_ms(state.settings)
+    if since_ms is None or now_ms - since_ms < patient_ms:
+        return False
+    return any(now_ms - at_ms < patient_ms for at_ms in state.watch.peers.values())
+
+
 def wait_and_retry(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     """Try again later; each wait is twice the one before, up to the configured longest.
 
@@ -149,7 +157,8 @@ def wait_and_retry(state: State, now_ms: int, why: str, *, refused: bool = False
     )
     waiting = replace(state, call=call).with_deadline(Timer.RETRY, now_ms + wait_ms)
     told = f"{why}; tries again in {wait_ms} ms"
-    if not answered and now_ms - since_ms >= leader_unanswered_max_ms(settings):
+    patient = now_ms - since_ms < leader_unanswered_max_ms(settings)
+    if not (answered or patient or should_release_leadership(waiting, now_ms)):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
     return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 

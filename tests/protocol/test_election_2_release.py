@@ -149,6 +149,17 @@ def test_the_only_participant_keeps_the_lead_and_says_so(peer: Sender | None) ->
     assert told.text.startswith("HG-409 keeps the lead, for nobody else was heard: HG-401")
 
 
+def test_who_is_about_to_leave_the_lead_to_another_does_not_say_that_it_keeps_it() -> None:
+    made = Coordinator.at(Phase.RECOVERING)
+    unanswered(made, PATIENCE_MS_MIN - TURN_MS)
+    made.hears(ALIVE, BOB, epoch=made.state.watch.highest_epoch)
+    made.now_ms += 2 * TURN_MS
+    made.given(CallFailed("HG-401 no answer"))
+    assert "keeps the lead" not in made.told
+    made.waits(0)
+    assert type(made.error) is LeadershipReleased
+
+
 def test_who_was_heard_long_ago_or_gave_up_all_it_had_is_no_heir() -> None:
     made = Coordinator.at(Phase.RECOVERING)
     made.hears(gain(P1), ALICE, epoch=made.state.watch.highest_epoch)
