@@ -157,7 +157,11 @@ class _ColumnGuess:
         if self._count == COLUMNS_MAX:
             raise _NoType(f"there are {COLUMNS_MAX} columns already")
         self._count += 1
-        kind = self._guess_type(contents, path)
+        try:
+            kind = self._guess_type(contents, path)
+        except _NoType:
+            self._count -= 1  # what is left out takes no column's place
+            raise
         taken_names.add(name.lower())
         return kind
 

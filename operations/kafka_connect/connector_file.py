@@ -83,10 +83,11 @@ def _parse_json(path: Path, text: str) -> dict[str, str]:
 
 
 def _flatten_document(path: Path, text: str, document: Mapping[str, Any]) -> dict[str, str]:
-    inner = document.get("config", document.get("connectorConfiguration"))
+    outer = "config" if "config" in document else "connectorConfiguration"
+    inner = document.get(outer)
     if inner is not None and not isinstance(inner, dict):
         raise ConnectorFileUnfit(
-            f"{_file_and_line_of_key(path, text, 'config')}: config is no object", _SHAPES
+            f"{_file_and_line_of_key(path, text, outer)}: {outer} is no object", _SHAPES
         )
     found: dict[str, str] = {}
     for key, value in (document if inner is None else inner).items():
@@ -111,8 +112,9 @@ def _describe_kind(value: object) -> str:
 
 def _file_and_line_of_key(path: Path, text: str, key: str) -> str:
     """Return the file with the line in which the key stands last."""
-    at = text.rfind(json.dumps(key))
-    return f"{path}:{text.count(chr(10), 0, at) + 1}" if at >= 0 else str(path)
+    written = "|".join(re.escape(json.dumps(key, ensure_ascii=way)) for way in (True, False))
+    places = [found.start() for found in re.finditer(rf"(?<!\\)(?:{written})\s*:", text)]
+    return f"{path}:{text.count(chr(10), 0, places[-1]) + 1}" if places else str(path)
 
 
 def _parse_properties(path: Path, text: str) -> dict[str, str]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headgate.control_protocol.errors import ConfigurationError, SinksClash
+from headgate.control_protocol.errors import SinksClash
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.runtime.fleet.fleet_records import revision_of
+from headgate.runtime.fleet.sink_files import require_folder
 from headgate.runtime.fleet.sink_life import Life, LifeState, Wanted
 from headgate.runtime.fleet.spec_source import DesiredSink, ToldSink
 from headgate.runtime.wall_clock import wall_ms
@@ -61,10 +62,7 @@ class Folder:
         self._told, self._told_s = "", 0.0
         self._state_refused = False
         self._folder_refused = False
-        if not folder.is_dir():
-            raise ConfigurationError(
-                f"{folder} is no folder", "name the folder that holds the sink files"
-            )
+        require_folder(folder)
 
     def read_desired_sinks(self) -> Mapping[str, DesiredSink]:
         """Return what is wanted now, by the file's name. What cannot be read now is as before.

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
 from headgate.config.cleartext_secrets import find_keys_with_cleartext_secrets
@@ -37,8 +38,7 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
     References need not be readable here: workers read them, and check what form the values have.
     Raises ``FleetFilesUnfit``, which names every file that is wrong, also for a folder without any.
     """
-    if not folder.is_dir():
-        raise ConfigurationError(f"{folder} is no folder", "name the folder with the sink files")
+    require_folder(folder)
     texts: dict[SinkName, str] = {}
     files: dict[SinkName, Path] = {}
     wrong: list[HeadgateError] = []
@@ -71,6 +71,19 @@ def read_sink_files(folder: Path) -> Mapping[SinkName, str]:
             "name the folder with the sink files; headgate fleet remove takes sinks away",
         )
     return texts
+
+
+def require_folder(folder: Path) -> None:
+    """Raise ``ConfigurationError`` unless this is a folder, as far as it may be looked at."""
+    why = "is no folder"
+    try:
+        if S_ISDIR(folder.stat().st_mode):
+            return
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+    raise ConfigurationError(f"{folder} {why}", "name the folder that holds the sink files")
 
 
 def read_sink_file(path: Path) -> tuple[SinkName, str]:

@@ -172,8 +172,8 @@ class SinkMeters:
     def why_not_ready(self) -> str | None:
         """Return why this participant does no work, if it does none."""
         read_state = self._state  # the participant's thread may take it away at any time
-        if self._resting:
-            return self._resting
+        if resting := self._resting:
+            return resting
         if self._draining:
             return "draining"
         if read_state is None:

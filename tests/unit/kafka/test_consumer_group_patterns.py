@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from headgate.kafka.consumer_group import KafkaGroupMember, _TopicsToSubscribe
 from headgate.kafka.source_topics import named_and_matching_topics
 
-POLLS_S = 20.0
+POLLS_S = 60.0
 
 
 class Brokers:

@@ -95,6 +95,8 @@ def test_many_keys_are_a_map_and_many_columns_have_a_bound() -> None:
     wide = {f"c{number}": number for number in range(COLUMNS_MAX + 1)}
     assert len(proposed(wide)) == COLUMNS_MAX
     assert f"{COLUMNS_MAX} columns" in reason(wide)[f"c{COLUMNS_MAX}"]
+    wide = {f"n{number}": None for number in range(10)} | wide
+    assert len(proposed(wide)) == COLUMNS_MAX, "what is left out takes no column's place"
 
 
 def test_what_is_deep_is_text() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, SinksClash
 from headgate.runtime.fleet.folder import STATE_FILE, Folder
+from headgate.runtime.fleet.sink_files import read_sink_files
 from headgate.runtime.fleet.sink_life import Life, LifeState, Wanted
 from headgate.runtime.fleet.spec_source import ToldSink
 
@@ -83,6 +84,11 @@ def test_of_two_files_that_name_one_sink_the_first_is_run(tmp_path: Path) -> Non
 def test_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is no folder"):
         Folder(tmp_path / "missing")
+    looped = tmp_path / "looped"
+    looped.symlink_to(looped)
+    for takes in (Folder, read_sink_files):
+        with pytest.raises(ConfigurationError, match="looped cannot be read: Too many levels"):
+            takes(looped)
 
 
 def test_a_file_that_rests_is_not_read_again_and_each_change_of_it_is_seen(

@@ -488,32 +488,43 @@ def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkM
     assert meters.why_not_ready() is None
 
 
-def test_a_participant_may_leave_its_group_at_any_line_of_a_probe_and_a_scrape(
-    meters: SinkMeters, kept: Kept
+@pytest.mark.parametrize(
+    ("begin", "change", "answers"),
+    [
+        ("participate", "leave", {None, "stopped by a person"}),
+        ("leave", "participate", {None, "stopped by a person", "starting"}),
+    ],
+)
+def test_a_participant_may_leave_its_group_or_return_at_any_line_of_a_probe_and_a_scrape(
+    meters: SinkMeters, kept: Kept, begin: str, change: str, answers: set[str | None]
 ) -> None:
     lines_to_go = 0
+    does = {
+        "participate": lambda: meters.set_state_source(lambda: PARTICIPATES),
+        "leave": meters.note_left_group_to_wait,
+    }
 
-    def leave_at_line(frame: FrameType, what: str, _: Any) -> Any:
+    def change_at_line(frame: FrameType, what: str, _: Any) -> Any:
         nonlocal lines_to_go
         if frame.f_code.co_filename != sink_metrics.__file__:
             return None
         lines_to_go -= what == "line"
         if lines_to_go == 0:
-            meters.note_left_group_to_wait()
-        return leave_at_line
+            does[change]()
+        return change_at_line
 
     before = sys.gettrace()
     for moment in range(1, 100):
+        does[begin]()
         lines_to_go = moment
-        meters.set_state_source(lambda: PARTICIPATES)
-        sys.settrace(leave_at_line)
+        sys.settrace(change_at_line)
         try:
             why = meters.why_not_ready()
             kept.gauges()
         finally:
             sys.settrace(before)
-        assert why in (None, "stopped by a person")
-    assert 0 < lines_to_go < 80, "it has left at each of more than twenty lines"
+        assert why in answers
+    assert 0 < lines_to_go < 80, "it has changed at each of more than twenty lines"
 
 
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
