@@ -136,3 +136,20 @@ def test_pauses_double_while_another_system_is_to_blame() -> None:
         fails(participant, unforeseen=False)
         pauses.append(participant.state.deadlines[Timer.RETRY] - now_ms)
     assert pauses == [100, 200, 400, 800, 1_000, 1_000]
+
+
+def test_pauses_begin_anew_once_a_batch_has_ended_well() -> None:
+    settings = replace(SETTINGS, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
+    participant = Participant.writing(AT, settings=settings)
+    pauses = []
+    for _ in range(2):
+        for _ in range(2):
+            participant.waits(1_000)
+            begins = participant.positions
+            participant.source_ends({P0: begins[P0] + 100, P1: begins[P1] + 5})
+            now_ms = participant.now_ms
+            fails(participant, unforeseen=False)
+            pauses.append(participant.state.deadlines[Timer.RETRY] - now_ms)
+        tries_again(participant)
+        participant.batch_written()
+    assert pauses == [100, 200, 100, 200]

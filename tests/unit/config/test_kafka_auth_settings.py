@@ -146,3 +146,11 @@ def test_librdkafkas_own_keys_point_to_the_section() -> None:
         sink('type = "none"', kafka='"sasl.oauthbearer.method" = "oidc"')
     with pytest.raises(ConfigurationError, match="not a known key"):
         sink('type = "none"', kafka='"headgate.auth" = "x"')
+
+
+def test_a_secret_inside_of_another_setting_stays_masked_beside_the_description(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAME", "another-needle")
+    settings = sink(f'{OIDC}client_secret = "{secret}"', kafka='"client.id" = "a-${env:NAME}"')
+    assert settings.redact("it said another-needle") == "it said ***"

@@ -123,6 +123,15 @@ def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
     )
 
 
+def test_who_still_sends_parts_has_not_waited_longest() -> None:
+    part = message_encoding.encoded_size_bytes(THREE[0])
+    assembler = Assembler(held_bytes_max=2 * part + part // 2)
+    first, silent = (Sender("worker", str(n)) for n in range(2))
+    for sender, sent in ((first, THREE[0]), (silent, THREE[0]), (first, THREE[1])):
+        assert assembler.add_and_pop_if_whole(replace(sent, sender=sender)) is None
+    assert assembler.add_and_pop_if_whole(replace(THREE[2], sender=first)) is not None
+
+
 def test_parts_of_hostile_senders_take_bounded_memory() -> None:
     """However many, and however small or large each of them is."""
     assembler = Assembler(held_bytes_max=10_000)

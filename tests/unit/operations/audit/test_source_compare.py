@@ -70,3 +70,17 @@ def test_a_partition_without_a_leader_is_not_called_gone() -> None:
     ranges, unproven = find_comparable_ranges_and_unproven(topics, {}, {AT: (0, 10)}, {})
     assert ranges == {}
     assert unproven == ["trips/0: no broker leads it now, so it was not compared"]
+
+
+def test_what_a_person_had_read_again_may_be_a_row_and_quarantined() -> None:
+    """The record was bad, the table was mended, and offsets were set back."""
+    seen = SeenOffsets(BitMap64([3, 4]), rewound=BitMap64([3]))
+    audited, found = compare_partition(AT, (0, 5), None, seen, quarantined=BitMap64([3, 4]))
+    assert (audited.twice, len(found)) == (1, 1)
+
+
+def test_nothing_is_missing_below_a_log_of_which_nothing_was_read() -> None:
+    """Retention has removed all of an idle partition."""
+    topics = {"trips": TopicState(TopicId("id"), {0: OffsetRange(10, 10)})}
+    ranges, unproven = find_comparable_ranges_and_unproven(topics, {}, {AT: (5, 5)}, {})
+    assert (ranges[AT], unproven) == (OffsetRange(5, 5), [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -27,3 +28,10 @@ def test_the_text_of_a_moment_is_read_as_it(days: int, nanos: int) -> None:
                 text = times.iso_text(moment, pa.timestamp(unit, zone))
                 assert times.parse_timestamp(text, unit, zoned=zone is not None) == moment
                 assert text.endswith("+00:00") == (zone is not None)
+
+
+@pytest.mark.parametrize(("text", "clock"), [("-03:30", "03:30"), ("+05:45", "18:15")])
+def test_minutes_of_a_zone_go_the_way_of_its_hours(text: str, clock: str) -> None:
+    there = times.parse_timestamp(f"2026-01-02T00:00:00{text}", "us", zoned=True)
+    day = 2 if text[0] == "-" else 1
+    assert there == times.parse_timestamp(f"2026-01-0{day}T{clock}:00Z", "us", zoned=True)
