@@ -31,7 +31,7 @@ def require_valid_shape(settings: SinkSections) -> None:
         return
     _require_valid_shape_names_and_masks(settings)
     _require_readable_conditions(settings)
-    _require_valid_shape_tables(settings)
+    _require_valid_shape_table_pattern(settings)
     _require_hidden_columns_are_text(settings)
     if shape.hidden_columns:
         _require_hidden_values_nowhere_else(settings)
@@ -93,7 +93,7 @@ def _require_readable_conditions(settings: SinkSections) -> None:
             raise ShapeUnfit(f"{where}: {error.message}", error.hint) from None
 
 
-def _require_valid_shape_tables(settings: SinkSections) -> None:
+def _require_valid_shape_table_pattern(settings: SinkSections) -> None:
     shape, tables = settings.shape, settings.tables
     if not shape.tables:
         return

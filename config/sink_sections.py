@@ -70,7 +70,7 @@ class WriterKind(StrEnum):
     IN_PROCESS = "in-process"
 
 
-def _columns_with_deleted_at(
+def _declared_columns_with_deleted_at(
     table: TableSettings | OneTableSettings, name: str
 ) -> tuple[ColumnSettings, ...]:
     """Return the table's columns with one of this name, if any are declared."""
@@ -302,10 +302,14 @@ class SinkSections:
         table, tables = self.table, self.tables
         if table.key:
             object.__setattr__(
-                self, "table", replace(table, columns=_columns_with_deleted_at(table, name))
+                self,
+                "table",
+                replace(table, columns=_declared_columns_with_deleted_at(table, name)),
             )
         some = tuple(
-            replace(each, columns=_columns_with_deleted_at(each, name)) if each.key else each
+            replace(each, columns=_declared_columns_with_deleted_at(each, name))
+            if each.key
+            else each
             for each in tables.table
         )
         if some != tables.table:

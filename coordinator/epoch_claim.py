@@ -45,7 +45,7 @@ from headgate.coordinator.phase_steps import (
     enter_phase,
     recover_from_table,
     wait_and_retry,
-    with_known_topics,
+    with_described_topics,
     with_next_table_check_due,
 )
 from headgate.coordinator.phases import Phase
@@ -361,7 +361,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     )
     attempt = CommitAttempt(view, record_claimed, forgets=recovery.forgotten)
     claiming = enter_phase(
-        with_known_topics(state, sources.topics),
+        with_described_topics(state, sources.topics),
         Phase.CLAIMING,
         attempt=attempt,
         table_uuid=view.uuid,

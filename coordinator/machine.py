@@ -102,8 +102,8 @@ from headgate.coordinator.phase_steps import (
     suspension_reasons,
     term_of,
     wait_and_retry,
+    with_described_topics,
     with_former_data_roots,
-    with_known_topics,
 )
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
@@ -554,7 +554,7 @@ def append_end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -
         sources=replace(described_ends, topic_ids=all_ids, cohorts=cohorts),
         tokens=term.tokens.with_start(progress.number, sources.stamp, now_ms, age_max_ms),
     )
-    described = with_known_topics(state, sources.topics)
+    described = with_described_topics(state, sources.topics)
     moved = enter_phase(described, Phase.CLOSING, term=closing, failures=0)
     return moved, (*held, *told, *append_actions_of_phase(moved))
 

@@ -250,7 +250,7 @@ def secondary_offsets_ahead(state: State, secondary: TableView) -> Offsets:
     )
 
 
-def with_known_topics(state: State, topics: Iterable[str]) -> State:
+def with_described_topics(state: State, topics: Iterable[str]) -> State:
     """Note which topics there are, as they were just described."""
     return replace(state, topics=frozenset(topics))
 

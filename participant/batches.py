@@ -417,7 +417,7 @@ def without_lost_partitions(state: State, gone: frozenset[TopicPartition]) -> St
     return replace(state, work=_without_failure_of(work, gone))
 
 
-def with_leaving_partitions(state: State, partitions: frozenset[TopicPartition]) -> State:
+def with_partitions_marked_leaving(state: State, partitions: frozenset[TopicPartition]) -> State:
     leaving = partitions & state.work.owned.keys()
     return replace(state, work=replace(state.work, leaving=leaving))
 

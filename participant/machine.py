@@ -57,7 +57,7 @@ from headgate.participant.batches import (
     with_batch_written,
     with_gained_partitions,
     with_last_source_look_done,
-    with_leaving_partitions,
+    with_partitions_marked_leaving,
     with_source_ends,
     without_lost_partitions,
 )
@@ -108,7 +108,7 @@ from headgate.participant.schema_proposals import (
     on_own_proposal,
     on_tables_event,
     ranges_readable_despite_proposals,
-    without_repeated_batch_if_done,
+    without_batch_once_repeated,
 )
 from headgate.participant.state import OpenTransaction, Phase, State, Timer
 
@@ -137,7 +137,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
         case EndOffsetsRead():
             return _announce_commit_limit_step_if_new(_on_end_offsets(state, given, now_ms))
         case ReleaseRequested(partitions):
-            return with_leaving_partitions(state, partitions), ()
+            return with_partitions_marked_leaving(state, partitions), ()
         case ReleaseTimedOut():
             return _on_release_timed_out(state)
         case AppendFailed(reason):
@@ -185,7 +185,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
     if stop:
         return state, stop
     if state.phase is Phase.ANSWERING:
-        return _answer_end_after_last_look(state, now_ms)
+        return _look_last_or_answer_end(state, now_ms)
     may_look = state.is_not_held_back_by(Timer.RETRY, now_ms) and now_ms >= next_source_look_due_ms(
         state
     )
@@ -194,7 +194,7 @@ def _begin_due_work(state: State, now_ms: int) -> Step:
     return state, ()
 
 
-def _answer_end_after_last_look(state: State, now_ms: int) -> Step:
+def _look_last_or_answer_end(state: State, now_ms: int) -> Step:
     """ANSWER-1: answer END once, after a last look at the end of the source."""
     may_read = not state.source.last_read_done and state.is_not_held_back_by(Timer.RETRY, now_ms)
     if may_read and readable_positions(state):
@@ -277,7 +277,7 @@ def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
         if outcome.ignored:
             state, actions = log_newly_ignored_fields(state, outcome.ignored)
     if state.needs.again:
-        state = without_repeated_batch_if_done(state)
+        state = without_batch_once_repeated(state)
     was_last = state.source.last_read_done or state.phase is Phase.ANSWERING
     return with_batch_ended_and_retries_reset(
         state, last_read_done=was_last and not look_again

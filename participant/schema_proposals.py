@@ -124,7 +124,7 @@ def ends_of_repeated_batch(state: State) -> Mapping[TopicPartition, int]:
     return again if left else {}
 
 
-def without_repeated_batch_if_done(state: State) -> State:
+def without_batch_once_repeated(state: State) -> State:
     """SCHEMA-3: forget up to where a batch is done again, once that is done."""
     return replace(state, needs=replace(state.needs, again=ends_of_repeated_batch(state)))
 

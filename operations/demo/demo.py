@@ -218,7 +218,7 @@ def _audit_and_show_verdict(show: Show, play: FailoverScenario) -> bool:
     report = audit_and_show(screen, show.settings)
     complaints = [
         *_describe_kill_doubts(play, held),
-        *_describe_failed_record_proof(show.options.records, report),
+        *_why_records_are_not_proven(show.options.records, report),
     ]
     screen.show_text()
     for complaint in complaints:
@@ -246,7 +246,7 @@ def _describe_kill_doubts(play: FailoverScenario, contents: Contents) -> Iterato
         yield "Nobody took over."
 
 
-def _describe_failed_record_proof(sent: int, report: AuditReport) -> Iterator[str]:
+def _why_records_are_not_proven(sent: int, report: AuditReport) -> Iterator[str]:
     """Yield why the demo proves nothing about the records, if so."""
     if not report.is_well:
         yield "The audit found something wrong: see above."

@@ -175,9 +175,9 @@ class _ReplaySession:
                 bad=given.bad + len(portion) - records - filtered,
                 filtered=given.filtered + filtered,
             )
-            places = self._reread_places_requiring_portion(name, portion, places)
+            places = self._refresh_places_requiring_portion(name, portion, places)
 
-    def _reread_places_requiring_portion(
+    def _refresh_places_requiring_portion(
         self, name: str, portion: Sequence[Place], places: Sequence[Place]
     ) -> Sequence[Place]:
         """Return the places that the quarantine holds by now.

@@ -170,7 +170,7 @@ class _RewriteSession:
         reason = ""
         for _ in range(_TRIES):
             reader, view = self._tables.require_table_as_sink_left_it(name)
-            if not (pending_commits := self._require_rewritable_commits(view)):
+            if not (pending_commits := self._expired_commits_requiring_rewritable(view)):
                 return RewrittenTable(name)
             files, present, deleted = self._write_rows_never_in_table(reader, pending_commits)
             rows = sum(file.records for file in files)
@@ -203,7 +203,7 @@ class _RewriteSession:
             "run the command again: rows that are already there are not written twice",
         )
 
-    def _require_rewritable_commits(self, view: TableView) -> tuple[PendingCommit, ...]:
+    def _expired_commits_requiring_rewritable(self, view: TableView) -> tuple[PendingCommit, ...]:
         """Return what expired for this table and was not written again yet.
 
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed

@@ -139,9 +139,11 @@ class ProcessWatch:
             self._permille += min(1.0, weight) * ((spent_ms - before_ms) / since_s - self._permille)
             lately = round(self._permille)
         self._looked_s = now_s
-        self.usage = Usage(self._measure_memory_if_due(now_s, limit_bytes, pids), spent_ms, lately)
+        self.usage = Usage(
+            self._memory_remeasured_if_due(now_s, limit_bytes, pids), spent_ms, lately
+        )
 
-    def _measure_memory_if_due(
+    def _memory_remeasured_if_due(
         self, now_s: float, limit_bytes: int, pids: Sequence[int]
     ) -> int | None:
         """Measure now and then, and whenever it may have more than it may have."""

@@ -79,7 +79,7 @@ def with_staged_manifests_and_deletions(
     """
     staged = [
         read_staged_manifest(table, pending_commit, proposal.snapshot_id)
-        for pending_commit in _pending_commits_of_data_files(attempt)
+        for pending_commit in _pending_commits_without_deletes(attempt)
     ]
     proposal = replace(proposal, staged=staged)
     if keyed is not None:
@@ -102,7 +102,7 @@ def _with_deletions_by_key(
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
     }
     for pending_commit, staging in zip(
-        _pending_commits_of_data_files(attempt), proposal.staged, strict=True
+        _pending_commits_without_deletes(attempt), proposal.staged, strict=True
     ):
         brought += [(file, order[pending_commit.transaction]) for file in staging.written_files]
     keys = read_key_files_of(table.io, attempt.pending_commits)
@@ -125,7 +125,7 @@ def _with_deletions_by_key(
     return replace(proposal, record=counted, deletions=deletions)
 
 
-def _pending_commits_of_data_files(attempt: CommitAttempt) -> list[PendingCommit]:
+def _pending_commits_without_deletes(attempt: CommitAttempt) -> list[PendingCommit]:
     return [
         pending_commit
         for pending_commit in attempt.pending_commits

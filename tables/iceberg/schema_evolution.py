@@ -91,7 +91,7 @@ def plan_evolution(metadata: TableMetadata, columns: Struct, *, readd_dropped: b
     """Return what the table needs for these columns, as far as it may have it."""
     schema = metadata.schema()
     now = columns_of(schema)
-    past = find_former_columns(metadata)
+    past = find_former_column_names(metadata)
     if readd_dropped:
         past = Former(past.renamed)
     growth = grow_columns(now, columns, past, nanoseconds=metadata.format_version >= 3)
@@ -114,7 +114,7 @@ def columns_of(schema: Schema) -> Struct:
     return struct_from_json(schema.model_dump_json())
 
 
-def find_former_columns(metadata: TableMetadata) -> Former:
+def find_former_column_names(metadata: TableMetadata) -> Former:
     """SCHEMA-6: return the former names of columns, from the table's older schemas."""
     older = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
     current = metadata.current_schema_id

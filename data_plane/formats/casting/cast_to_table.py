@@ -338,16 +338,16 @@ def _cast_map_to_struct(values: pa.Array, target: pa.StructType, at: _Place) -> 
 def _json_text_of(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
     texts = [
         None if value is None else json_values.json_text(value)
-        for value in _json_values_of(values, at)
+        for value in _arrow_to_json_values(values, at)
     ]
     return pa.array(texts, target)
 
 
-def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
+def _arrow_to_json_values(values: pa.Array, at: _Place) -> list[Any]:
     """Return Arrow values as JSON would have them."""
     kind = values.type
     if isinstance(kind, VariableScale):
-        return _json_values_of(values.storage, at)
+        return _arrow_to_json_values(values.storage, at)
     if isinstance(kind, Unscaled):
         return unscaled_to_numbers_of_any_width(values)
     if pa_types.is_union(kind):
@@ -356,7 +356,9 @@ def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
         there = _valid_flags(values)
         rows = np.where(there, at.rows, -1)
         children = {
-            child.name: _json_values_of(values.field(n), at.place_inside(rows, f".{child.name}"))
+            child.name: _arrow_to_json_values(
+                values.field(n), at.place_inside(rows, f".{child.name}")
+            )
             for n, child in enumerate(kind)
         }
         return [
@@ -376,7 +378,7 @@ def _json_values_of(values: pa.Array, at: _Place) -> list[Any]:
 def _json_values_of_union(values: pa.UnionArray, at: _Place) -> list[Any]:
     result: list[Any] = [None] * len(values)
     for there, child in _branches_of(values):
-        inside = _json_values_of(child, at.place_inside(at.rows[there], ""))
+        inside = _arrow_to_json_values(child, at.place_inside(at.rows[there], ""))
         for row, value in zip(there.tolist(), inside, strict=True):
             result[row] = value
     return result
@@ -387,12 +389,12 @@ def _json_values_of_items(values: pa.Array, at: _Place) -> list[Any]:
     offsets, rows = _offsets_and_rows_of_items(values, at)
     ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), _valid_flags(values), strict=True)
     if not pa_types.is_map(values.type):
-        parts = _json_values_of(values.flatten(), at.place_inside(rows, "[]"))
+        parts = _arrow_to_json_values(values.flatten(), at.place_inside(rows, "[]"))
         return [parts[begin:end] if valid else None for begin, end, valid in ends]
     keys, items = _entries_of(values)
     owners = np.repeat(np.arange(len(values)), np.diff(offsets))
     at.place_inside(rows, "").note_fault(_flag_repeated_keys(keys, owners), "has a key twice")
-    values_ = _json_values_of(items, at.place_inside(rows, "[]"))
+    values_ = _arrow_to_json_values(items, at.place_inside(rows, "[]"))
     pairs = list(zip(map(str, keys.to_pylist()), values_, strict=True))
     return [dict(pairs[begin:end]) if valid else None for begin, end, valid in ends]
 

@@ -35,7 +35,7 @@ from headgate.tables.iceberg.upsert.key_runs import (
     StoredRun,
     merge_and_store_runs,
     merge_live_rows_of_stored_runs,
-    merge_runs,
+    merge_runs_keeping_duplicates,
     stored_run_memory_max,
 )
 
@@ -128,7 +128,9 @@ class KeyIndex:
                 raise self._full_error(len(keys))
         self._next += 1
         while self._should_merge_newest_two():
-            self._runs[-2:] = [merge_runs([*map(self._filter_of_live_rows(), self._runs[-2:])])]
+            self._runs[-2:] = [
+                merge_runs_keeping_duplicates([*map(self._filter_of_live_rows(), self._runs[-2:])])
+            ]
 
     def _try_hold_in_memory(self, run: Run) -> bool:
         """Keep the run in memory; return whether there was room."""

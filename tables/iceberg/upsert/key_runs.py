@@ -85,7 +85,7 @@ EMPTY: Final = Run(
 )
 
 
-def merge_runs(runs: Sequence[Run]) -> Run:
+def merge_runs_keeping_duplicates(runs: Sequence[Run]) -> Run:
     """Return one run of all, in one pass, for each is sorted; column by column, for the memory."""
     if len(runs) == 1:
         return runs[0]
@@ -200,7 +200,7 @@ class StoredRun:
 
 def merge_and_store_runs(folder: str, runs: Sequence[Run]) -> StoredRun | None:
     """Store one run of all of them; ``None`` for no rows. Raises ``OSError``."""
-    return _store_sorted_parts(folder, [merge_runs(runs)], sum(map(len, runs)))
+    return _store_sorted_parts(folder, [merge_runs_keeping_duplicates(runs)], sum(map(len, runs)))
 
 
 class Merge:
@@ -273,7 +273,7 @@ def merge_live_rows_of_stored_runs(
     def merged_slices() -> Iterator[Run]:
         for at in range(count):
             parts = zip(runs, cuts, strict=True)
-            yield merge_runs(
+            yield merge_runs_keeping_duplicates(
                 [select_live_rows(run.copy_rows(cut[at], cut[at + 1])) for run, cut in parts]
             )
 
