@@ -20,7 +20,7 @@ from headgate.control_protocol.events import (
     Settlement,
     StartCommit,
 )
-from headgate.control_protocol.identifiers import ControlOffset, Epoch
+from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionId
 from headgate.control_protocol.ports import (
     AllSecondaryTables,
     Batch,
@@ -159,7 +159,8 @@ class MeteredPrimary:
 class MeteredSecondaries:
     """Counts the deliveries to the secondary tables.
 
-    ``delivered`` receives each record that lands in one.
+    ``delivered`` receives each record that lands in one. One whose answer came late, or not at all,
+    counts when the table is read.
     """
 
     def __init__(
@@ -171,9 +172,18 @@ class MeteredSecondaries:
         self._secondaries = secondaries
         self._count = count
         self._delivered = delivered
+        # By table: the transaction that it had before a delivery without an answer, and the last
+        # one that such a delivery may have brought it to.
+        self._unanswered: dict[str, tuple[TransactionId | None, TransactionId]] = {}
 
     def try_read_views(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        return self._secondaries.try_read_views(tables)
+        views = self._secondaries.try_read_views(tables)
+        for name in self._unanswered.keys() & views.keys():
+            if isinstance(view := views[name], TableView) and (record := view.record):
+                before, last = self._unanswered[name]
+                if (before is None or before < record.transaction) and record.transaction <= last:
+                    self._note_delivered(name, record)
+        return views
 
     def find_missing_tables(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
         return self._secondaries.find_missing_tables(tables)
@@ -190,14 +200,24 @@ class MeteredSecondaries:
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         outcomes = self._secondaries.deliver(deliveries, timeout_ms)
+        by_table = {delivery.base.table: delivery for delivery in deliveries}
         for name, outcome in outcomes.items():
             self._count(names.COMMITS, 1, {"table": name, "outcome": _outcome_label(outcome)})
             if isinstance(outcome, Landed) and (record := outcome.view.record):
-                if record.records:
-                    self._count(names.COMMITTED_ROWS, record.records, {"table": name})
-                _count_key_changes(self._count, name, record)
-                self._delivered(name, record)
+                self._note_delivered(name, record)
+            elif not isinstance(outcome, Refused):
+                tried = by_table[name]
+                before = tried.base.record.transaction if tried.base.record else None
+                before, _ = self._unanswered.get(name, (before, None))
+                self._unanswered[name] = before, tried.record.transaction
         return outcomes
+
+    def _note_delivered(self, table: str, record: CommitRecord) -> None:
+        self._unanswered.pop(table, None)
+        if record.records:
+            self._count(names.COMMITTED_ROWS, record.records, {"table": table})
+        _count_key_changes(self._count, table, record)
+        self._delivered(table, record)
 
     def delete_undecided_manifests(
         self, before_epoch: Epoch, pending_manifests: frozenset[str]

@@ -22,8 +22,8 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import KeyCounts
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -57,6 +57,9 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     PartitionResult,
+    Refused,
+    TableView,
+    Unknown,
 )
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.kafka.authentication import token_keeper_for
@@ -601,6 +604,57 @@ def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     assert gauges[names.SUSPENDED_TABLES, ""] == 1
     life.on_event(envelope(ack(15)))
     assert kept.gauges()[names.SUSPENDED_TABLES, ""] == 0
+
+
+class AnsweringLate:
+    """A secondary table whose deliveries are answered as told, and land as ``landed`` says."""
+
+    def __init__(self) -> None:
+        self.answer: CommitOutcome | HeadgateError | None = None
+        self.landed: CommitRecord | None = None
+
+    def deliver(
+        self, deliveries: Sequence[CommitAttempt], _: int
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        return {each.base.table: self.answer for each in deliveries if self.answer}
+
+    def try_read_views(self, tables: Sequence[str]) -> Mapping[str, TableView | HeadgateError]:
+        return {name: replace(view(), table=name, record=self.landed) for name in tables}
+
+
+def test_rows_whose_delivery_is_answered_late_count_once_when_they_are_seen() -> None:
+    kept, late = Kept(), AnsweringLate()
+    life = SinkMeters(kept, SETTINGS).start_coordinator_meters(LIFE)
+    secondaries = life.metered_secondaries(cast("AllSecondaryTables", late))
+    of = [
+        replace(record(4, number, Offsets({P0: 15})), records=10**number) for number in range(1, 6)
+    ]
+
+    def rows_after(
+        landed: CommitRecord | None,
+        tried: CommitRecord | None = None,
+        answer: CommitOutcome | HeadgateError | None = None,
+    ) -> float:
+        """Try to deliver, read what the table has then, and return the counted rows."""
+        base = replace(view(), table="db.a", record=late.landed)
+        late.answer, late.landed = answer, landed
+        if tried is not None:
+            secondaries.deliver([CommitAttempt(base, tried)], 1_000)
+        secondaries.try_read_views(["db.a"])
+        return kept.counts[names.COMMITTED_ROWS, "db.a"]
+
+    unknown = Unknown("db.a does not answer in time")
+    assert rows_after(of[0]) == 0, "of a life before"
+    assert rows_after(of[0], of[1], unknown) == 0, "not yet"
+    assert rows_after(of[0], of[2], unknown) == 0
+    assert rows_after(of[1], of[2], Refused("the table has moved")) == 100
+    assert rows_after(of[1]) == 100
+    assert rows_after(of[2], of[2], Landed(7, replace(view(), table="db.a", record=of[2]))) == 1_100
+    assert rows_after(of[2]) == 1_100
+    assert rows_after(of[2], of[3], RetryLater("the catalog answers 503")) == 1_100
+    assert rows_after(of[3]) == 11_100
+    assert rows_after(of[4], of[4], Refused("a rival was faster")) == 11_100, "the rival counts it"
+    assert rows_after(of[4], of[4]) == 11_100, "left out: busy"
 
 
 def test_tokens_show_how_much_of_their_life_is_left_and_how_many_tries_failed(
