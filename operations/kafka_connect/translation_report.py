@@ -110,7 +110,7 @@ class Report:
         ``prefix`` begins the names of variables, such as CATALOG.
         """
         name = _PREFIXES.sub("", key)
-        fallback = f"{prefix}_{name}"
+        fallback = self._find_name_of_no_other_variable(f"{prefix}_{name}")
         may_be_secret = is_secret_name(name) or with_url_password_masked(value) != value
         if may_be_secret and not _TEMPLATE.fullmatch(value):
             return self.add_variable_reference(key, fallback)
@@ -122,10 +122,25 @@ class Report:
 
     def add_variable_reference(self, key: str, name: str) -> str:
         """Return the reference to a variable that a person sets, and remember for which key."""
-        name = _NOT_IN_NAME.sub("_", name.upper()).strip("_")
-        name = f"_{name}" if name[:1].isdigit() else name
+        name = _to_variable_name(name)
         self.variables.setdefault(name, key)
         return f"${{env:{name}}}"
+
+    def _find_name_of_no_other_variable(self, name: str) -> str:
+        """Return this name, or a longer one where the connector refers to a variable of this."""
+        theirs = {
+            _to_variable_name(_variable_name_in(inside))
+            for value in (*self.keys.values(), *self.worker.values())
+            for inside in _TEMPLATE.findall(value)
+        }
+        while any(_to_variable_name(f"{name}{end}") in theirs for end in ("", "_2")):
+            name = f"SINK_{name}"
+        return name
+
+
+def _to_variable_name(text: str) -> str:
+    name = _NOT_IN_NAME.sub("_", text.upper()).strip("_")
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _variable_name_in(inside: str) -> str:

@@ -223,6 +223,20 @@ def test_each_reference_of_connect_in_a_value_is_a_variable_of_its_own() -> None
     assert said.endswith("read from CATALOG_URI and CATALOG_URI_2 and REALM")
 
 
+def test_a_variable_of_the_connector_is_none_of_those_that_import_names() -> None:
+    sink = one(
+        {
+            "iceberg.catalog.uri": "https://${file:/c:host}:${env:CATALOG_URI}",
+            "iceberg.catalog.credential": "a-secret",
+            "iceberg.catalog.warehouse": "s3://${env:catalog_credential}/lake",
+        }
+    )
+    found = at(sink, "catalog", "properties")
+    assert found["uri"] == "https://${env:SINK_CATALOG_URI}:${env:CATALOG_URI}"
+    assert found["credential"] == "${env:SINK_CATALOG_CREDENTIAL}"
+    assert found["warehouse"] == "s3://${env:CATALOG_CREDENTIAL}/lake"
+
+
 def test_a_sql_catalog_gets_the_address_that_python_takes() -> None:
     sink = one(
         {
