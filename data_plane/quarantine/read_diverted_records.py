@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, Or
 from pyiceberg.table import Table
+from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import CommitRecord, Replayed
-from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.quarantine.already_quarantined import range_filter
 from headgate.data_plane.quarantine.rejected_records import TABLE
 from headgate.kafka.push_source import Record
@@ -23,17 +24,9 @@ from headgate.tables.iceberg.catalog import translating_table_errors
 MEANT_FOR = "table_name"
 """The quarantine's column with the table that could not take the record."""
 
-_PLACE = ("topic", "topic_id", "partition", "offset")
-_ROW = (*_PLACE, "timestamp", "key", "value", "headers")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Locates one record in the source."""
-
-    at: TopicPartition
-    topic_id: TopicId
-    offset: int
+_PARTITION = ("topic", "topic_id", "partition")
+_ROW = (*_PARTITION, "offset", "timestamp", "key", "value", "headers")
+_OFFSETS_END = 2**63
 
 
 class DivertedRecords:
@@ -56,24 +49,41 @@ class DivertedRecords:
 
     def destination_tables(self) -> tuple[str, ...]:
         """Return the tables that some of the records were meant for."""
-        result = self._scan(self._diverted_filter(), (MEANT_FOR,))
-        return tuple(sorted(filter(None, pc.unique(result[MEANT_FOR]).to_pylist())))
+        batches = self._scan(self._diverted_filter(), (MEANT_FOR,))
+        tables = {name for each in batches for name in pc.unique(each[MEANT_FOR]).to_pylist()}
+        return tuple(sorted(filter(None, tables)))
 
-    def places_for_table(self, table: str) -> tuple[Place, ...]:
-        """Return those meant for the table, in order, each once, of topics that are unchanged."""
-        rows = self._scan(self._table_filter(table), _PLACE).to_pylist()
-        ends = self.record.offsets
-        return tuple(
-            Place(TopicPartition(topic, partition), TopicId(topic_id), offset)
-            for topic, partition, offset, topic_id in sorted(
-                {
-                    (row["topic"], row["partition"], row["offset"], row["topic_id"])
-                    for row in rows
-                    if self._is_of_unchanged_topic(row)
-                    and row["offset"] < ends.get(TopicPartition(row["topic"], row["partition"]), 0)
-                }
+    def offsets_for_table(self, table: str) -> dict[TopicPartition, BitMap64]:
+        """Return where the records meant for the table are in the source, of topics that are
+        unchanged. There may be millions: nothing is held of each but its bit."""
+        found: dict[TopicPartition, BitMap64] = {}
+        for batch in self._scan(self._table_filter(table), (*_PARTITION, "offset")):
+            of_partitions = (
+                pa.Table.from_batches([batch])
+                .group_by(list(_PARTITION))
+                .aggregate([("offset", "list")])
             )
-        )
+            for row, offsets in zip(
+                of_partitions.select(_PARTITION).to_pylist(),
+                of_partitions["offset_list"],
+                strict=True,
+            ):
+                if self._is_of_unchanged_topic(row):
+                    at = TopicPartition(row["topic"], row["partition"])
+                    found.setdefault(at, BitMap64()).update(bitmap_of(offsets.values))
+        for at, there in found.items():
+            there.remove_range(self.record.offsets.get(at, 0), _OFFSETS_END)
+        return {at: found[at] for at in sorted(found) if found[at]}
+
+    def offsets_not_given_back(
+        self, offsets: Mapping[TopicPartition, BitMap64], replayed: Replayed | None
+    ) -> dict[TopicPartition, BitMap64]:
+        """Return those that the table has not been given back yet (SUSPEND-6)."""
+        left = {at: there.copy() for at, there in offsets.items()}
+        if replayed:
+            for at, there in left.items():
+                there.remove_range(0, replayed.next_offset_of(at, self.record.topic_ids[at.topic]))
+        return {at: there for at, there in left.items() if there}
 
     def read_records(
         self, table: str, ranges: Mapping[TopicPartition, OffsetRange]
@@ -84,22 +94,24 @@ class DivertedRecords:
         """
         anywhere = [range_filter(at, span) for at, span in ranges.items()]
         wanted = And(self._table_filter(table), Or(*anywhere) if anywhere[1:] else anywhere[0])
-        rows = self._scan(wanted, _ROW)
-        timestamps = rows["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-        for row, timestamp_us in zip(
-            rows.drop_columns("timestamp").to_pylist(), timestamps, strict=True
-        ):
-            if not self._is_of_unchanged_topic(row):
-                continue
-            yield Record(
-                topic=row["topic"],
-                partition=row["partition"],
-                offset=row["offset"],
-                timestamp_ms=-1 if timestamp_us is None else timestamp_us // 1_000,
-                value=row["value"],
-                key=row["key"],
-                headers=[(each["key"], each["value"]) for each in row["headers"] or ()],
-            )
+        for batch in self._scan(wanted, _ROW):
+            timestamps_us = batch["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+            for row, timestamp_us in zip(
+                batch.drop_columns(["timestamp"]).to_pylist(),
+                timestamps_us.to_pylist(),
+                strict=True,
+            ):
+                if not self._is_of_unchanged_topic(row):
+                    continue
+                yield Record(
+                    topic=row["topic"],
+                    partition=row["partition"],
+                    offset=row["offset"],
+                    timestamp_ms=-1 if timestamp_us is None else timestamp_us // 1_000,
+                    value=row["value"],
+                    key=row["key"],
+                    headers=[(each["key"], each["value"]) for each in row["headers"] or ()],
+                )
 
     def _is_of_unchanged_topic(self, row: Mapping[str, Any]) -> bool:
         known = self.record.topic_ids.get(row["topic"])
@@ -112,11 +124,9 @@ class DivertedRecords:
         ours = EqualTo(term="sink", value=str(self._sink))
         return And(ours, EqualTo(term="error_class", value=TABLE))
 
-    def _scan(self, wanted: BooleanExpression, columns: tuple[str, ...]) -> pa.Table:
+    def _scan(
+        self, wanted: BooleanExpression, columns: tuple[str, ...]
+    ) -> Iterator[pa.RecordBatch]:
         with translating_table_errors(".".join(self._table.name())):
-            return self._table.scan(wanted, columns, snapshot_id=self.head).to_arrow()
-
-
-def is_given_back(place: Place, replayed: Replayed | None) -> bool:
-    """Return whether the table has already been given the record back (SUSPEND-6)."""
-    return replayed is not None and place.offset < replayed.next_offset_of(place.at, place.topic_id)
+            scan = self._table.scan(wanted, columns, snapshot_id=self.head)
+            yield from scan.to_arrow_batch_reader()

@@ -30,7 +30,7 @@ from headgate.control_protocol.spark_batch_decision import is_record_of_query, w
 from headgate.control_protocol.table_format import LoadedReader
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
-from headgate.data_plane.quarantine.read_diverted_records import DivertedRecords, is_given_back
+from headgate.data_plane.quarantine.read_diverted_records import DivertedRecords
 from headgate.operations.access.kafka_connection import (
     find_offsets_with_records,
     open_reachable_source_topics,
@@ -752,15 +752,15 @@ class SinkAudit:
         )
         for name, mark in marks.items():
             try:
-                places = quarantine.places_for_table(name)
+                held = quarantine.offsets_for_table(name)
             except RetryLater:
                 raise
             except HeadgateError as error:  # a column that people renamed
                 self._unread_quarantine = error.message
                 return {}
-            for place in places:
-                if is_given_back(place, mark):
-                    replayed.setdefault(place.at, BitMap64()).add(place.offset)
+            left = quarantine.offsets_not_given_back(held, mark)
+            for at, offsets in held.items():
+                replayed[at] = replayed.get(at, BitMap64()) | (offsets - left.get(at, BitMap64()))
         return replayed
 
     def _report_files_of_unknown_sinks(self) -> None:

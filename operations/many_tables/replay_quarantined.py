@@ -10,8 +10,10 @@ running.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+
+from pyroaring import BitMap64
 
 from headgate.config.multi_table_settings import RouteSettings
 from headgate.config.sink_settings import SinkSettings
@@ -42,8 +44,6 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.quarantine.read_diverted_records import (
     MEANT_FOR,
     DivertedRecords,
-    Place,
-    is_given_back,
 )
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_chunk_around_poison
@@ -61,7 +61,9 @@ from headgate.operations.control.operator_claim import current_actor, try_announ
 from headgate.runtime.sink_tables import SinkTables, open_tables_creating_nothing, require_catalog
 
 PORTION = 10_000
-"""How many records share one commit; of all others, only their places are in memory."""
+"""How many records share one commit; of all others, only the offsets are in memory."""
+
+_Offsets = Mapping[TopicPartition, BitMap64]
 
 _TRIES = 5
 _NAMED_MAX = 5
@@ -154,16 +156,16 @@ class _ReplaySession:
 
     def replay_table(self, name: str) -> ReplayedTable:
         """Commit portion by portion; the table's own record says where the next one begins."""
-        places: Sequence[Place] = self._quarantine.places_for_table(name)
+        held: _Offsets = self._quarantine.offsets_for_table(name)
         given = ReplayedTable(name)
         while True:
             _, view = self._tables.require_table_as_sink_left_it(name)
             before = commit_record_of_checked_view(view).replayed
-            left = [place for place in places if not is_given_back(place, before)]
+            left = self._quarantine.offsets_not_given_back(held, before)
             if not left:
                 return given
-            portion, behind = left[:PORTION], left[PORTION:]
-            until = _replayed_up_to(self._quarantine.record, before, portion, behind)
+            portion = _first_offsets(left, PORTION)
+            until = _replayed_up_to(self._quarantine.record, before, portion, left)
             written = self._write_portion(name, portion)
             files = tuple(file for some in written.secondary_files.values() for file in some)
             records = sum(result.records for result in written.partitions.values())
@@ -172,15 +174,15 @@ class _ReplaySession:
             given = replace(
                 given,
                 records=given.records + records,
-                bad=given.bad + len(portion) - records - filtered,
+                bad=given.bad + sum(map(len, portion.values())) - records - filtered,
                 filtered=given.filtered + filtered,
             )
-            places = self._refresh_places_requiring_portion(name, portion, places)
+            held = self._refresh_offsets_requiring_portion(name, portion, held)
 
-    def _refresh_places_requiring_portion(
-        self, name: str, portion: Sequence[Place], places: Sequence[Place]
-    ) -> Sequence[Place]:
-        """Return the places that the quarantine holds by now.
+    def _refresh_offsets_requiring_portion(
+        self, name: str, portion: _Offsets, held: _Offsets
+    ) -> _Offsets:
+        """Return what the quarantine holds by now.
 
         No call covers two tables: so what was deleted from it after the portion was read is noticed
         here. Raises ``DeletedMeanwhile``.
@@ -190,12 +192,14 @@ class _ReplaySession:
             self._open_quarantine(self._settings.quarantine.table),
         )
         if self._quarantine.head == before.head:
-            return places
-        there = self._quarantine.places_for_table(name)
-        if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
-            named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
+            return held
+        there = self._quarantine.offsets_for_table(name)
+        gone = {at: offsets - there.get(at, BitMap64()) for at, offsets in portion.items()}
+        if count := sum(map(len, gone.values())):
+            first = _first_offsets(gone, _NAMED_MAX).items()
+            named = ", ".join(f"{at} offset {offset}" for at, some in first for offset in some)
             raise DeletedMeanwhile(
-                f"{count_of(len(gone), 'record was', 'records were')} deleted from the quarantine "
+                f"{count_of(count, 'record was', 'records were')} deleted from the quarantine "
                 f"during the replay, left as rows of {name} now: {named}",
                 f"delete them there too: headgate delete SINK --table {name} --where ...",
             )
@@ -225,19 +229,18 @@ class _ReplaySession:
             )
         return diverted
 
-    def _write_portion(self, name: str, portion: Sequence[Place]) -> BatchWritten:
+    def _write_portion(self, name: str, portion: _Offsets) -> BatchWritten:
         """Write the portion's records to files of the table.
 
         Raises ``WriteFailed``, ``StopSink``.
         """
         tables = self._sink_tables.with_settings(_settings_for_replay_into(self._settings, name))
         settings = tables.settings
-        ranges = _ranges_around_portion(portion)
-        places = {(place.at, place.offset) for place in portion}
+        ranges = {at: OffsetRange(some.min(), some.max() + 1) for at, some in portion.items()}
         records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
         for record in self._quarantine.read_records(name, ranges):
             at = TopicPartition(record.topic, record.partition)
-            if (at, record.offset) in places:
+            if record.offset in portion[at]:
                 records[at][record.offset] = record
         chunk = chunk_of([[some[n] for n in sorted(some)] for some in records.values()])
         folder = f"{_FOLDER}/{settings.name}/replayed-{uuid.uuid4().hex[:12]}"
@@ -300,17 +303,17 @@ class _ReplaySession:
 def _replayed_up_to(
     quarantine: CommitRecord,
     before: Replayed | None,
-    portion: Sequence[Place],
-    places_after_portion: Sequence[Place],
+    portion: _Offsets,
+    left: _Offsets,
 ) -> Replayed:
-    """Return how far the table has everything once it has this portion.
+    """Return how far the table has everything once it has this portion of what is ``left``.
 
-    The quarantine is complete up to its own offsets, except for ``places_after_portion``; and a
-    replay by somebody else may have seen more of it.
+    The quarantine is complete up to its own offsets, except for what is left then; and a replay by
+    somebody else may have seen more of it.
     """
     known = before or Replayed(Offsets(), {})
-    done = {place.at: place.offset + 1 for place in portion}
-    unfinished = {place.at for place in places_after_portion}
+    done = {at: offsets.max() + 1 for at, offsets in portion.items()}
+    unfinished = {at for at, offsets in left.items() if offsets != portion.get(at)}
     offsets = {}
     for at, end in quarantine.offsets.items():
         topic_id = quarantine.topic_ids.get(at.topic)
@@ -350,9 +353,10 @@ def _settings_for_replay_into(settings: SinkSettings, name: str) -> SinkSettings
     return replace(settings, tables=tables, quarantine=quarantine)
 
 
-def _ranges_around_portion(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:
-    ranges: dict[TopicPartition, OffsetRange] = {}
-    for place in portion:  # in order
-        begin = ranges[place.at].begin if place.at in ranges else place.offset
-        ranges[place.at] = OffsetRange(begin, place.offset + 1)
-    return ranges
+def _first_offsets(offsets: _Offsets, count: int) -> _Offsets:
+    """Return so many of them, in the order of partitions."""
+    first: dict[TopicPartition, BitMap64] = {}
+    for at, there in offsets.items():
+        if some := there[:count]:
+            first[at], count = some, count - len(some)
+    return first

@@ -25,7 +25,8 @@ COLUMNS = {"id": "long", "zone": "string"}
 @pytest.fixture
 def catalog(lying_proxy: LyingProxy) -> Iterator[Catalog]:
     properties = {"type": "rest", "uri": lying_proxy.uri}
-    with load_catalog("rest", properties, timeout_s=5) as catalog:
+    # Long enough for a server beside a full machine; one test waits for its end.
+    with load_catalog("rest", properties, timeout_s=20) as catalog:
         yield catalog
 
 
