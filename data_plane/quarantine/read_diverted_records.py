@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -58,19 +58,10 @@ class DivertedRecords:
         unchanged. There may be millions: nothing is held of each but its bit."""
         found: dict[TopicPartition, BitMap64] = {}
         for batch in self._scan(self._table_filter(table), (*_PARTITION, "offset")):
-            of_partitions = (
-                pa.Table.from_batches([batch])
-                .group_by(list(_PARTITION))
-                .aggregate([("offset", "list")])
-            )
-            for row, offsets in zip(
-                of_partitions.select(_PARTITION).to_pylist(),
-                of_partitions["offset_list"],
-                strict=True,
-            ):
+            for row, offsets in offsets_by_columns(batch, _PARTITION):
                 if self._is_of_unchanged_topic(row):
                     at = TopicPartition(row["topic"], row["partition"])
-                    found.setdefault(at, BitMap64()).update(bitmap_of(offsets.values))
+                    found.setdefault(at, BitMap64()).update(offsets)
         for at, there in found.items():
             there.remove_range(self.record.offsets.get(at, 0), _OFFSETS_END)
         return {at: found[at] for at in sorted(found) if found[at]}
@@ -130,3 +121,14 @@ class DivertedRecords:
         with translating_table_errors(".".join(self._table.name())):
             scan = self._table.scan(wanted, columns, snapshot_id=self.head)
             yield from scan.to_arrow_batch_reader()
+
+
+def offsets_by_columns(
+    batch: pa.RecordBatch, columns: Sequence[str]
+) -> Iterator[tuple[Mapping[str, Any], BitMap64]]:
+    """Yield each combination of values that the columns have, with the offsets of its rows."""
+    grouped = pa.Table.from_batches([batch]).group_by(list(columns)).aggregate([("offset", "list")])
+    for row, offsets in zip(
+        grouped.select(columns).to_pylist(), grouped["offset_list"], strict=True
+    ):
+        yield row, bitmap_of(offsets.values)

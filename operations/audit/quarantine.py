@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PendingCommit
@@ -13,7 +15,7 @@ from headgate.control_protocol.counted_nouns import count_of
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import History, TableReader
-from headgate.data_plane.quarantine.read_diverted_records import MEANT_FOR
+from headgate.data_plane.quarantine.read_diverted_records import MEANT_FOR, offsets_by_columns
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
 from headgate.data_plane.routing.table_resolution import NO_ROUTE
 from headgate.operations.access.tables import names_of_primary_and_quarantine
@@ -36,7 +38,6 @@ from headgate.operations.audit.table_records import (
     SeenOffsets,
     TableRecords,
     scan_records,
-    select_rows,
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 
@@ -164,15 +165,18 @@ def _find_records_refused_by_tables(
     present = [name for name in columns if name in quarantine.columns()]
     if "error_class" not in present:
         return refused
+    groups = [name for name in ("topic", "partition", MEANT_FOR) if name in present]
     _, files = quarantine.scan(present)
-    for file in (file for file in files if file.path not in left_out):
-        classes = (ROUTE, TABLE)
-        for row in (r for b in file.batches() for r in select_rows(b, "error_class", classes)):
-            if str(row.get("message") or "").startswith(NO_ROUTE):
-                continue
+    for batch in (b for file in files if file.path not in left_out for b in file.batches()):
+        wanted = pc.is_in(batch["error_class"], value_set=pa.array((ROUTE, TABLE)))
+        wanted = pc.and_(wanted, pc.is_valid(batch["offset"]))
+        if "message" in present:
+            unmatched = pc.starts_with(batch["message"], NO_ROUTE)
+            wanted = pc.and_not(wanted, pc.fill_null(unmatched, fill_value=False))
+        for row, offsets in offsets_by_columns(batch.filter(wanted), groups):
             records = refused.setdefault(row.get(MEANT_FOR) or "", {})
             at = TopicPartition(row["topic"], row["partition"])
-            records.setdefault(at, BitMap64()).add(row["offset"])
+            records.setdefault(at, BitMap64()).update(offsets)
     return refused
 
 

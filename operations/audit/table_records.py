@@ -7,9 +7,9 @@ gaps of the source, not with the size of the table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -178,15 +178,6 @@ def scan_staged_files(
     for file in files:
         for batch in file.batches():
             _add_rows_of_batch(into, batch, columns, file.path)
-
-
-def select_rows(
-    rows: pa.RecordBatch, column_name: str, values: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the rows whose column has one of these values."""
-    is_match = pc.is_in(column_or_field(rows, column_name), value_set=pa.array(values))
-    matching: list[dict[str, Any]] = rows.filter(is_match).to_pylist()
-    return matching
 
 
 def positions_of_records(
