@@ -57,7 +57,7 @@ class RouteValues:
         self._format: RecordFormat = made
         self._schema = pa.schema([])
         if route.field:
-            name, rule = _column_and_rule_of_route(route, made)
+            name, rule = _column_and_decoding_rule_of_route(route, made)
             column = pa.field(name, pa.string())
             self._schema = pa.schema(
                 [field_names.with_lookup_case(column, caseless=options.caseless)]
@@ -95,9 +95,11 @@ class RouteValues:
         return Values(codes, encoded.dictionary.to_pylist(), bad)
 
 
-def _column_and_rule_of_route(route: Route, made: RecordFormat) -> tuple[str, ColumnRule]:
+def _column_and_decoding_rule_of_route(
+    route: Route, record_format: RecordFormat
+) -> tuple[str, ColumnRule]:
     """Return a column and its rule; numbers become text where the format can do that."""
-    known: frozenset[str] = getattr(made, "rules", frozenset())
+    known: frozenset[str] = getattr(record_format, "rules", frozenset())
     path = parse_path(route.field)
     as_text = AS_TEXT in known
     if len(path) == 1:

@@ -508,7 +508,7 @@ class SinkAudit:
                     self._files, self._history, self._settings.name
                 ),
                 only_topic=topic,
-                untold_below=find_unattributed_offsets_by_file(
+                unattributed_below=find_unattributed_offsets_by_file(
                     self._files, self._history, self._settings.name
                 ),
             )
@@ -663,7 +663,7 @@ class SinkAudit:
                     | find_files_of_other_sinks(table.files, history, self._settings.name).keys(),
                     on_progress=self._on_progress,
                     into=seen,
-                    untold_below=find_unattributed_offsets_by_file(
+                    unattributed_below=find_unattributed_offsets_by_file(
                         table.files, history, self._settings.name
                     ),
                 )

@@ -56,11 +56,13 @@ class SeenOffsets:
     examples: list[tuple[int, str]] = field(default_factory=list)
     """Some repeated offsets, each with a file that repeats it."""
 
-    def add_row_offsets(self, offsets: pa.Int64Array, path: str, *, untold_below: int = 0) -> None:
+    def add_row_offsets(
+        self, offsets: pa.Int64Array, path: str, *, unattributed_below: int = 0
+    ) -> None:
         """Count the rows of one file; ``offsets`` has no nulls. Nobody knows who brought those
-        below ``untold_below``."""
-        if untold_below:
-            offsets = self._drop_and_count_unattributed_repeats(offsets, untold_below)
+        below ``unattributed_below``."""
+        if unattributed_below:
+            offsets = self._drop_and_count_unattributed_repeats(offsets, unattributed_below)
         if self.begin:
             is_before = pc.less(offsets, self.begin)
             before = offsets.filter(is_before)
@@ -138,11 +140,11 @@ def scan_records(
     sinks_of_foreign_files: Mapping[str, SinkName] | None = None,
     into: TableRecords | None = None,
     only_topic: str = "",
-    untold_below: Mapping[str, Mapping[TopicPartition, int]] | None = None,
+    unattributed_below: Mapping[str, Mapping[TopicPartition, int]] | None = None,
 ) -> TableRecords:
     """Read the three coordinate columns of every live file except the skipped ones.
 
-    ``untold_below``: by path, the offsets below which nobody knows who brought the file.
+    ``unattributed_below``: by path, the offsets below which nobody knows who brought the file.
     ``only_topic``: the only topic, if no column names it. ``sinks_of_foreign_files``: by path, the
     other sinks that files are of; their records are kept apart under ``others``. ``into``: what
     this table's records are added to, such as those of the sink's other tables.
@@ -161,10 +163,15 @@ def scan_records(
         on_progress("rows", done, count)
         sink = (sinks_of_foreign_files or {}).get(file.path)
         into_one = records if sink is None else records.others.setdefault(sink, TableRecords())
-        untold = (untold_below or {}).get(file.path)
+        untold = (unattributed_below or {}).get(file.path)
         for batch in file.batches() if batches is None else batches:
             _add_rows_of_batch(
-                into_one, batch, columns, file.path, only_topic=only_topic, untold_below=untold
+                into_one,
+                batch,
+                columns,
+                file.path,
+                only_topic=only_topic,
+                unattributed_below=untold,
             )
     for seen in records.partitions.values():
         seen.offsets.run_optimize()
@@ -235,7 +242,7 @@ def _add_rows_of_batch(
     path: str,
     *,
     only_topic: str = "",
-    untold_below: Mapping[TopicPartition, int] | None = None,
+    unattributed_below: Mapping[TopicPartition, int] | None = None,
 ) -> None:
     topic, partition, offset = columns
     named = {name: column_or_field(batch, name) for name in columns if name}
@@ -255,5 +262,5 @@ def _add_rows_of_batch(
                 records.foreign_rows += len(known)
                 continue
             at = TopicPartition(topic_name.as_py(), number.as_py())
-            below = (untold_below or {}).get(at, 0)
-            records.get_or_add_offsets_of(at).add_row_offsets(known, path, untold_below=below)
+            below = (unattributed_below or {}).get(at, 0)
+            records.get_or_add_offsets_of(at).add_row_offsets(known, path, unattributed_below=below)

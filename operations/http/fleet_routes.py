@@ -25,8 +25,8 @@ from headgate.operations.http.responses import (
     html_answer,
     is_flag_set,
     json_answer,
+    json_error_answer,
     method_not_allowed_answer,
-    plain_error_answer,
 )
 from headgate.operations.http.sink_status_cache import ServedSink
 from headgate.operations.status.fleet_documents import sink_document, worker_document
@@ -180,7 +180,7 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
                 fleet, known, key, _answer_offsets
             )
         case ("api", "v1", "sinks", _, _):
-            return plain_error_answer(404, "a fleet's sinks are changed by specs", f"see {API}")
+            return json_error_answer(404, "a fleet's sinks are changed by specs", f"see {API}")
         case ("api", "v1", "fleet"):
             return _refusal_unless_get(asked) or _answer_fleet_document(fleet, known)
         case ("api", "v1", "fleet", "sinks", key):
@@ -189,7 +189,7 @@ def answer_fleet_request(fleet: ServedFleet, asked: Asked) -> Answer:
             return _change_specs_and_answer(fleet, asked, _MOVES.get(move), key)
         case ("api", "v1", "fleet", "workers", worker, "drain"):
             return _change_specs_and_answer(fleet, asked, _plan_drain, worker)
-    return plain_error_answer(404, "there is nothing at this path")
+    return json_error_answer(404, "there is nothing at this path")
 
 
 def _refusal_unless_get(asked: Asked) -> Answer | None:
@@ -222,13 +222,13 @@ def _answer_about_sink(
 
 
 def _unknown_yet_answer(fleet: ServedFleet) -> Answer:
-    return plain_error_answer(
+    return json_error_answer(
         503, "nothing is known yet", fleet.followed.why_not_current() or "ask again"
     )
 
 
 def _no_such_sink_answer() -> Answer:
-    return plain_error_answer(404, "the fleet has no such sink", f"GET {API} lists them")
+    return json_error_answer(404, "the fleet has no such sink", f"GET {API} lists them")
 
 
 def _answer_fleet_sink_page(_: ServedFleet, known: Known, seen: SinkView) -> Answer:
@@ -315,7 +315,7 @@ def _change_specs_and_answer(
     fleet: ServedFleet, asked: Asked, make_plan: MakePlan | None, name: str
 ) -> Answer:
     if make_plan is None:
-        return plain_error_answer(
+        return json_error_answer(
             404, "a sink has nothing of that name", f"known are: {', '.join(_MOVES)}"
         )
     method = "DELETE" if make_plan is _plan_remove else "PUT"

@@ -63,16 +63,14 @@ def is_flag_set(query: Mapping[str, list[str]], name: str) -> bool:
     raise ConfigurationError(f"{name} cannot be {text!r}", "it is true or false")
 
 
-def plain_error_answer(status: int, error: str, hint: str = "") -> Answer:
+def json_error_answer(status: int, error: str, hint: str = "") -> Answer:
     """Answer an invalid request, in the same form as an error of headgate."""
     return json_answer(status, {"error": error, "hint": hint})
 
 
 def method_not_allowed_answer(*methods: str) -> Answer:
     """Refuse a method, and name those that the path takes."""
-    answer = plain_error_answer(
-        405, "that method is not for this path", f"use {', '.join(methods)}"
-    )
+    answer = json_error_answer(405, "that method is not for this path", f"use {', '.join(methods)}")
     return Answer(answer.status, answer.body, answer.content_type, {"Allow": ", ".join(methods)})
 
 

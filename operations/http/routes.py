@@ -28,8 +28,8 @@ from headgate.operations.http.responses import (
     html_answer,
     is_flag_set,
     json_answer,
+    json_error_answer,
     method_not_allowed_answer,
-    plain_error_answer,
     text_answer,
 )
 from headgate.operations.http.sink_status_cache import ServedSink
@@ -135,11 +135,11 @@ def answer_request(site: Site, request: Request) -> Answer:
         why = site.not_live() if path == "/livez" else site.not_ready()
         return text_answer(503, why) if why else text_answer(200, "ok")
     if not is_host_allowed(request.headers, site.http):
-        return plain_error_answer(421, "this server does not know that name", "ask it as 127.0.0.1")
+        return json_error_answer(421, "this server does not know that name", "ask it as 127.0.0.1")
     role = role_of(request.headers.get("Authorization", ""), site.http)
     if role is Role.NOBODY:
         login = {"WWW-Authenticate": 'Basic realm="headgate", charset="UTF-8"'}
-        answer = plain_error_answer(401, "a token is needed", "send Authorization: Bearer TOKEN")
+        answer = json_error_answer(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(answer.status, answer.body, answer.content_type, login)
     try:
         query = parse_qs(request.target.partition("?")[2], keep_blank_values=True)
@@ -190,9 +190,9 @@ def _answer_for_path(
         name, _, what = path.removeprefix(f"{_API}/").partition("/")
         sink = site.sinks.get(unquote(name))
         if sink is None:
-            return plain_error_answer(404, "there is no such sink here", f"GET {_API} lists them")
+            return json_error_answer(404, "there is no such sink here", f"GET {_API} lists them")
         return _answer_sink_api(sink, request, what, role, dry_run=is_flag_set(query, "dry_run"))
-    return plain_error_answer(404, "there is nothing at this path")
+    return json_error_answer(404, "there is nothing at this path")
 
 
 def _refusal_unless_operator(role: Role, http: HttpSettings, file: str) -> Answer | None:
@@ -201,7 +201,7 @@ def _refusal_unless_operator(role: Role, http: HttpSettings, file: str) -> Answe
     hint = "send Authorization: Bearer with http.operator_token"
     if not http.operator_token:
         hint = f"set http.operator_token in {file}"
-    return plain_error_answer(403, "only an operator may do that", hint)
+    return json_error_answer(403, "only an operator may do that", hint)
 
 
 def _actor_of(request: Request) -> str:
@@ -210,7 +210,7 @@ def _actor_of(request: Request) -> str:
 
 def _answer_metrics_if_kept(site: Site) -> Answer:
     if site.metrics is None:
-        return plain_error_answer(404, "no metrics are kept", 'pip install "headgate[metrics]"')
+        return json_error_answer(404, "no metrics are kept", 'pip install "headgate[metrics]"')
     body, content_type = site.metrics()
     return Answer(200, body, content_type)
 
@@ -258,7 +258,7 @@ def _answer_sink_api(
         return (
             method_not_allowed_answer(*known)
             if known
-            else plain_error_answer(404, "a sink has nothing of that name")
+            else json_error_answer(404, "a sink has nothing of that name")
         )
     settings = sink.settings
     if refused := _refusal_unless_operator(role, settings.http, "the sink file"):
@@ -266,9 +266,9 @@ def _answer_sink_api(
     try:
         given = json.loads(request.body) if request.body.strip() else {}
     except (ValueError, RecursionError):
-        return plain_error_answer(400, "the body is not JSON")
+        return json_error_answer(400, "the body is not JSON")
     if not isinstance(given, dict):
-        return plain_error_answer(400, "the body is not a JSON object")
+        return json_error_answer(400, "the body is not a JSON object")
     try:
         with acting_as_operator(_actor_of(request)):
             return json_answer(200, move(settings, given, dry_run))

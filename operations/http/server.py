@@ -37,7 +37,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacting_loggers import redacted_logger
 from headgate.operations.http.certificates import load_tls_context_if_configured
 from headgate.operations.http.gil_holding_sockets import KeptSelector, KeptSocket, accept_connection
-from headgate.operations.http.responses import CAREFUL, Answer, plain_error_answer
+from headgate.operations.http.responses import CAREFUL, Answer, json_error_answer
 from headgate.operations.http.routes import Request, Role, Site, answer_request, is_probe, role_of
 
 _log = redacted_logger("headgate.http")
@@ -224,7 +224,7 @@ class _Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP in our form, unless an answer was begun; echo nothing of it."""
         del msg
-        answer = plain_error_answer(400, "that is not a request that this server takes")
+        answer = json_error_answer(400, "that is not a request that this server takes")
         with suppress(h11.LocalProtocolError):
             reply = h11.Response(
                 status_code=answer.status,
@@ -257,23 +257,23 @@ class _Application:
         text = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
         headers = {name.title(): value for name, value in text.items()}
         if len(scope["raw_path"]) > _TARGET_BYTES_MAX:
-            return plain_error_answer(414, f"a path may have {_TARGET_BYTES_MAX} bytes")
+            return json_error_answer(414, f"a path may have {_TARGET_BYTES_MAX} bytes")
         if "Transfer-Encoding" in headers:
-            return plain_error_answer(411, "the length of the body must be given")
+            return json_error_answer(411, "the length of the body must be given")
         if int(headers.get("Content-Length", "0")) > BODY_BYTES_MAX:
-            return plain_error_answer(413, f"a body may have {BODY_BYTES_MAX} bytes")
+            return json_error_answer(413, f"a body may have {BODY_BYTES_MAX} bytes")
         role = role_of(headers.get("Authorization", ""), self._site.http)
         # Only an operator's body is ever looked at: nobody else's takes memory.
         body = await _read_body(receive) if role is Role.OPERATOR else b""
         if body is None:
-            return plain_error_answer(400, "the body is not whole")
+            return json_error_answer(400, "the body is not whole")
         target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"])))
         peer = (scope["client"] or ("",))[0]
         request = Request(scope["method"], target.decode("latin-1"), headers, body, peer)
         if is_probe(request) or role is Role.NOBODY:
             return self._answer(request)
         if self._open >= ANSWERED_MAX:
-            return plain_error_answer(503, "too many ask at once", "ask again")
+            return json_error_answer(503, "too many ask at once", "ask again")
         self._open += 1
         try:
             return await self._answer_in_thread(request)
@@ -303,7 +303,7 @@ class _Application:
             return answer_request(self._site, looked if request.method == "HEAD" else request)
         except Exception:  # noqa: BLE001 - a page that fails is no reason to end the server
             _log.exception("a request to %s failed", request.target)
-            return plain_error_answer(500, "that went wrong here; the log of this process says how")
+            return json_error_answer(500, "that went wrong here; the log of this process says how")
 
 
 async def _read_body(receive: Any) -> bytes | None:

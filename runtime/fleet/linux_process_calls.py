@@ -124,8 +124,13 @@ class ProcessWatch:
         self._measured_s = self._looked_s = -math.inf
         self._works_for_s = self._permille = 0.0
 
-    def measure(
-        self, now_s: float, limit_bytes: int, *, has_started: bool, has_children: bool = False
+    def update_usage(
+        self,
+        now_s: float,
+        remeasured_above_bytes: int,
+        *,
+        has_started: bool,
+        has_children: bool = False,
     ) -> None:
         """Look again. Not ``has_started``: to start takes much, and says nothing of its load."""
         pids = process_tree(self.pid) if has_children else [self.pid]
@@ -140,16 +145,16 @@ class ProcessWatch:
             lately = round(self._permille)
         self._looked_s = now_s
         self.usage = Usage(
-            self._memory_remeasured_if_due(now_s, limit_bytes, pids), spent_ms, lately
+            self._memory_remeasured_if_due(now_s, remeasured_above_bytes, pids), spent_ms, lately
         )
 
     def _memory_remeasured_if_due(
-        self, now_s: float, limit_bytes: int, pids: Sequence[int]
+        self, now_s: float, remeasured_above_bytes: int, pids: Sequence[int]
     ) -> int | None:
         """Measure now and then, and whenever it may have more than it may have."""
         if now_s - self._measured_s < MEASURE_S:
             resident = _sum_over_processes(resident_bytes, pids)
-            if not limit_bytes or resident is None or resident <= limit_bytes:
+            if not remeasured_above_bytes or resident is None or resident <= remeasured_above_bytes:
                 return self.usage.memory_bytes
         self._measured_s = now_s
         return _sum_over_processes(private_bytes, pids)

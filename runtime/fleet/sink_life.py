@@ -320,7 +320,7 @@ def step(life: Life, given: Given, now_ms: int) -> Step:
             return _on_time_passed(heard, now_ms, may_start=may_start)
 
 
-def _with_event(life: Life, event: LifeEvent, now_ms: int) -> Life:
+def _with_transition(life: Life, event: LifeEvent, now_ms: int) -> Life:
     after = TRANSITIONS.get((life.state, event), life.state)
     return life if after is life.state else replace(life, state=after, since_ms=now_ms)
 
@@ -334,13 +334,13 @@ def _on_wanted(life: Life, spec: Wanted, now_ms: int) -> Step:
         return life, ()
     anew = spec.restarts != life.spec.restarts or spec.jvm_mib != life.jvm_mib
     changed = replace(life, wanted=True, spec=spec, tries=0, asked_ms=None)
-    changed = _with_event(changed, LifeEvent.SPEC_CHANGED, now_ms)
+    changed = _with_transition(changed, LifeEvent.SPEC_CHANGED, now_ms)
     if spec.state is DesiredState.STOPPED:
         if not changed.has_process and not changed.asked_start:
-            return _with_event(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
+            return _with_transition(changed, LifeEvent.STOP_REQUESTED, now_ms), ()
         return _ask_to_leave(changed, now_ms) if changed.has_process else (changed, ())
     if not changed.has_process:
-        return _with_event(changed, LifeEvent.START_REQUESTED, now_ms), ()
+        return _with_transition(changed, LifeEvent.START_REQUESTED, now_ms), ()
     return _ask_to_leave(changed, now_ms) if anew else (changed, ())
 
 
@@ -354,12 +354,12 @@ def _on_unwanted(life: Life, now_ms: int) -> Step:
 def _ask_to_leave(life: Life, now_ms: int) -> Step:
     if life.state is LifeState.STOPPING:
         return life, ()
-    leaving = _with_event(life, LifeEvent.ASKED, now_ms)
+    leaving = _with_transition(life, LifeEvent.ASKED, now_ms)
     return replace(leaving, leave_by_ms=now_ms + LEAVING_MS_MAX), (AskToLeave(life.pid),)
 
 
 def _on_started(life: Life, given: Started, now_ms: int) -> Step:
-    started = _with_event(life, LifeEvent.STARTED, now_ms)
+    started = _with_transition(life, LifeEvent.STARTED, now_ms)
     started = replace(
         started, pid=given.pid, asked_start=False, turned_ms=now_ms, killed=False, doing=""
     )
@@ -371,9 +371,9 @@ def _on_unstarted(life: Life, given: Unstarted, now_ms: int) -> Step:
         return None, ()
     unstarted = replace(life, asked_start=False)
     if life.spec.state is DesiredState.STOPPED:
-        return _with_event(unstarted, LifeEvent.STOP_REQUESTED, now_ms), ()
+        return _with_transition(unstarted, LifeEvent.STOP_REQUESTED, now_ms), ()
     failed = replace(
-        _with_event(unstarted, LifeEvent.UNSTARTED, now_ms), code=given.code, text=given.text
+        _with_transition(unstarted, LifeEvent.UNSTARTED, now_ms), code=given.code, text=given.text
     )
     return _with_next_try(failed, given.draw, now_ms), ()
 
@@ -388,7 +388,7 @@ def _on_turned(life: Life, given: Turned, now_ms: int) -> Life:
         LifeState.PAUSED: LifeEvent.TURNED_PAUSED,
         LifeState.STOPPED: LifeEvent.TURNED_STOPPED,
     }.get(given.state, LifeEvent.TURNED)
-    turned = replace(_with_event(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
+    turned = replace(_with_transition(life, event, now_ms), turned_ms=now_ms, doing=given.doing)
     if turned.tries and now_ms - turned.since_ms >= GOOD_MS:
         return replace(turned, tries=0)
     return turned
@@ -401,13 +401,15 @@ def _kill_process(life: Life, code: str, text: str) -> Step:
 
 
 def _on_ended(life: Life, given: Ended, now_ms: int) -> Step:
-    ended = replace(_with_event(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
+    ended = replace(_with_transition(life, LifeEvent.ENDED, now_ms), pid=0, killed=False, doing="")
     if not ended.wanted:
         return None, ()
     if ended.state is not LifeState.ERROR:
         ended = replace(ended, code="", text="", tries=0)
         is_stopped = ended.spec.state is DesiredState.STOPPED
-        return _with_event(ended, LifeEvent.STOP_REQUESTED, now_ms) if is_stopped else ended, ()
+        return _with_transition(
+            ended, LifeEvent.STOP_REQUESTED, now_ms
+        ) if is_stopped else ended, ()
     failed = replace(
         ended,
         code=ended.code or given.code,

@@ -344,7 +344,7 @@ class Worker:
             watch = self._watches.get(name)
             if watch is None or watch.pid != life.pid:
                 watch = self._watches[name] = ProcessWatch(life.pid)
-            watch.measure(
+            watch.update_usage(
                 now_s,
                 may_mib * MIB,
                 has_started=life.state is not LifeState.STARTING,

@@ -217,7 +217,7 @@ class Rewriting:
         if len(dead) == file.records:
             return
         try:
-            for some in self._read_live_and_dead_rows(file):
+            for some in self._read_all_rows_in_file_order(file):
                 here = dead[(dead >= rows) & (dead < rows + some.num_rows)] - rows
                 rows += some.num_rows
                 yield _without_rows(some, here) if len(here) else some
@@ -229,7 +229,7 @@ class Rewriting:
             unfit.path = file.path
             raise unfit
 
-    def _read_live_and_dead_rows(self, file: CandidateFile) -> Iterator[pa.Table]:
+    def _read_all_rows_in_file_order(self, file: CandidateFile) -> Iterator[pa.Table]:
         with self._shape.io.new_input(file.path).open() as stream:
             parquet = pq.ParquetFile(stream)
             position = 0

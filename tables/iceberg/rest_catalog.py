@@ -112,11 +112,11 @@ class BoundedRestCatalog(RestCatalog):
             response.raise_for_status()
         except HTTPError as error:
             _handle_non_200_response(
-                error, {404: _not_found_error_type(response), **_JOINT_ANSWERS}
+                error, {404: _missing_or_unsupported_error_type(response), **_JOINT_ANSWERS}
             )
 
 
-def _not_found_error_type(response: requests.Response) -> type[Exception]:
+def _missing_or_unsupported_error_type(response: requests.Response) -> type[Exception]:
     """Tell the errors apart: a server names the missing table; one without the call cannot."""
     return NoSuchTableError if "NoSuch" in response.text else NotImplementedError
 

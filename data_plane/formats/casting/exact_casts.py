@@ -210,7 +210,7 @@ def _cast_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_integer(target) or pa_types.is_floating(target):
         plain = _PLAIN_INTEGER if pa_types.is_integer(target) else _PLAIN_DOUBLE
         if pc.all(pc.match_substring_regex(values, plain), min_count=0).as_py():
-            return _cast_number_texts(values, target)
+            return _cast_number_texts_to_nearest(values, target)
         read = json_values.convert_value
         field = pa.field("", target)
         return pa.array([read(field, text, "") for text in values.to_pylist()], target)
@@ -219,7 +219,7 @@ def _cast_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
     return columns.convert_texts(target, values)
 
 
-def _cast_number_texts(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _cast_number_texts_to_nearest(values: pa.Array, target: pa.DataType) -> pa.Array:
     if pa_types.is_integer(target):
         return values.cast(pa.int64()).cast(target)
     # Through the double, as the slow path does: the nearest float is not always its nearest.

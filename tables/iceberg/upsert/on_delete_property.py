@@ -43,8 +43,9 @@ class DeleteChoice:
         text = self._property_text_with(known)
         return text if len(text) <= _CHARS_MAX else self._property_text_with(None)
 
-    def _property_text_with(self, before: dict[str, dict[str, int]] | None) -> str:
-        return json.dumps({"marks": self.column, **({"before": before} if before != {} else {})})
+    def _property_text_with(self, before_offsets: dict[str, dict[str, int]] | None) -> str:
+        before = {} if before_offsets == {} else {"before": before_offsets}
+        return json.dumps({"marks": self.column, **before})
 
     def with_column_from_offsets(self, column: int | None, offsets: Offsets) -> DeleteChoice:
         """Return the choice for the records from these offsets on."""

@@ -14,7 +14,7 @@ from unit.operations.http.test_fleet_routes import MadeUpServed
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.cli.main import main
 from headgate.operations.http.fleet_routes import Asked, answer_fleet_request, path_parts
-from headgate.operations.http.responses import plain_error_answer
+from headgate.operations.http.responses import json_error_answer
 from headgate.runtime.fleet.sink_life import LifeState
 
 GUIDE = (ROOT / "docs/guides/from-connect-workers.md").read_text()
@@ -55,7 +55,7 @@ def test_a_command_of_the_guide_exists_with_its_options(command: str) -> None:
 def test_a_path_of_the_guide_is_answered(path: str) -> None:
     method, _, url = path.partition(" ")
     parts = path_parts(url.replace("NAME", "busy").replace("WORKER", "worker-0"))
-    asked = Asked(method, parts, {}, b"", "ann", plain_error_answer(403, "known, and not allowed"))
+    asked = Asked(method, parts, {}, b"", "ann", json_error_answer(403, "known, and not allowed"))
     try:
         answer = answer_fleet_request(MadeUpServed(made_up_fleet()), asked)
     except HeadgateError:

@@ -48,7 +48,7 @@ class Kernel:
 
     def look(self, watch: ProcessWatch, *, works: bool = True, may: int = 1_024 * MIB) -> None:
         self.now_s += EVERY_S
-        watch.measure(self.now_s, may, has_started=works)
+        watch.update_usage(self.now_s, may, has_started=works)
 
 
 @pytest.fixture
@@ -109,8 +109,8 @@ def test_load_is_what_it_takes_over_a_minute_without_its_start(
 
 def test_a_process_that_is_gone_says_nothing(watch: ProcessWatch) -> None:
     watch.pid = 2**22 + 1  # above what Linux gives
-    watch.measure(1.0, MIB, has_started=True)
-    watch.measure(40.0, MIB, has_started=True)
+    watch.update_usage(1.0, MIB, has_started=True)
+    watch.update_usage(40.0, MIB, has_started=True)
     assert watch.usage.memory_bytes is None
     assert watch.usage.cpu_permille is None
 
@@ -131,8 +131,8 @@ def test_a_process_is_measured_whose_name_the_kernel_cut_within_a_letter() -> No
         assert process.stdout is not None
         process.stdout.readline()
         watch = ProcessWatch(process.pid)
-        watch.measure(1.0, MIB, has_started=True)
-        watch.measure(2.0, MIB, has_started=True)
+        watch.update_usage(1.0, MIB, has_started=True)
+        watch.update_usage(2.0, MIB, has_started=True)
         process.communicate(b"\n")
     assert watch.usage.cpu_ms is not None
     assert (watch.usage.memory_bytes or 0) > MIB
@@ -150,7 +150,7 @@ def test_memory_of_what_a_process_has_started_is_found() -> None:
         assert (private_bytes(own) or 0) < 40 * MIB
         assert sum(private_bytes(pid) or 0 for pid in below) > 80 * MIB
         watch = ProcessWatch(process.pid)
-        watch.measure(1.0, 0, has_started=True, has_children=True)
+        watch.update_usage(1.0, 0, has_started=True, has_children=True)
         assert (watch.usage.memory_bytes or 0) > 80 * MIB
         process.communicate(b"\n")
     assert process_tree(process.pid) == [process.pid], "who is gone has nobody"

@@ -162,7 +162,7 @@ class Measured:
     def usage(self) -> Usage:
         return Usage(self.taken_mib * MIB)
 
-    def measure(self, *_: object, **__: object) -> None:
+    def update_usage(self, *_: object, **__: object) -> None:
         """It takes what it takes."""
 
 
